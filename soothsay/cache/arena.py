@@ -1,0 +1,59 @@
+"""One arena per device: every cache tensor, allocated once and lent by slot index.
+
+Layout (CPU and GPU alike): head-major, so that one head's rows lie together and attention reads a
+sequence's region as a view, without gathering.
+    self_k, self_v    (L, H, slots, D)      one row a cached token; a sequence owns one region
+    cross_k, cross_v  (L, streams, H, T, D) one plane a segment; written once, never rolled back
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaShape:
+    """Sizes of an arena. `encoder_positions` 0 means a target without cross-attention."""
+
+    layers: int
+    heads: int
+    head_width: int
+    slots: int
+    streams: int
+    encoder_positions: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def bytes(self) -> int:
+        row = self.layers * self.heads * self.head_width * self.dtype.itemsize * 2
+        return row * (self.slots + self.streams * self.encoder_positions)
+
+
+class Arena:
+    """The tensors. Who may write which slot is the scheduler's business, not the arena's."""
+
+    def __init__(self, shape: ArenaShape) -> None:
+        self.shape = shape
+        rows = (shape.layers, shape.heads, shape.slots, shape.head_width)
+        planes = (
+            shape.layers,
+            shape.streams,
+            shape.heads,
+            shape.encoder_positions,
+            shape.head_width,
+        )
+        options = {"dtype": shape.dtype, "device": shape.device}
+        self.self_k, self.self_v = torch.zeros(rows, **options), torch.zeros(rows, **options)
+        self.cross_k, self.cross_v = torch.zeros(planes, **options), torch.zeros(planes, **options)
+
+    def move_rows(self, sources: Tensor, destinations: Tensor) -> None:
+        """Copy self-attention rows between slots: (R,) → (R,) int64, all layers at once.
+
+        Sources are read before destinations are written, so the two may overlap.
+        """
+        self.self_k[:, :, destinations] = self.self_k[:, :, sources]
+        self.self_v[:, :, destinations] = self.self_v[:, :, sources]
