@@ -3,7 +3,8 @@
 Layout (CPU and GPU alike): head-major, so that one head's rows lie together and attention reads a
 sequence's region as a view, without gathering.
     self_k, self_v    (L, H, slots, D)      one row a cached token; a sequence owns one region
-    cross_k, cross_v  (L, streams, H, T, D) one plane a segment; written once, never rolled back
+    cross_k           (L, streams, H, D, T) one plane a segment, keys transposed (see attention.py)
+    cross_v           (L, streams, H, T, D) both written once a segment and never rolled back
 """
 
 from __future__ import annotations
@@ -39,16 +40,12 @@ class Arena:
     def __init__(self, shape: ArenaShape) -> None:
         self.shape = shape
         rows = (shape.layers, shape.heads, shape.slots, shape.head_width)
-        planes = (
-            shape.layers,
-            shape.streams,
-            shape.heads,
-            shape.encoder_positions,
-            shape.head_width,
-        )
+        planes = (shape.layers, shape.streams, shape.heads)
+        width, positions = shape.head_width, shape.encoder_positions
         options = {"dtype": shape.dtype, "device": shape.device}
         self.self_k, self.self_v = torch.zeros(rows, **options), torch.zeros(rows, **options)
-        self.cross_k, self.cross_v = torch.zeros(planes, **options), torch.zeros(planes, **options)
+        self.cross_k = torch.zeros((*planes, width, positions), **options)
+        self.cross_v = torch.zeros((*planes, positions, width), **options)
 
     def move_rows(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy self-attention rows between slots: (R,) → (R,) int64, all layers at once.

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+
+class InvalidTreeError(ValueError):
+    """A tree that breaks the rules below: the drafter is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +21,8 @@ class DraftTree:
     tokens:     n token ids.
     parents:    n indices, parents[0] == -1, parents[i] < i.
     log_q:      n draft log-probabilities of the token given its path (0.0 for the root).
-    acceptance: n estimated probabilities that the node is committed (1.0 for the root).
+    acceptance: n estimated probabilities that the node is committed (1.0 for the root); a child's
+        is never above its parent's.
     draft_probs: only for sampled trees (children drawn from q without replacement): (n, V), row i
         is the q from which the children of node i were drawn, in the order they appear.
         None means deterministic: children chosen by rank, whatever their log_q.
@@ -25,3 +33,144 @@ class DraftTree:
     log_q: tuple[float, ...]
     acceptance: tuple[float, ...]
     draft_probs: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.tokens)
+        if not n or not len(self.parents) == len(self.log_q) == len(self.acceptance) == n:
+            raise InvalidTreeError("tokens, parents, log_q and acceptance must be equally long")
+
+    @classmethod
+    def root_only(cls, token: int) -> DraftTree:
+        """Safe mode: nothing is foretold."""
+        return cls((token,), (-1,), (0.0,), (1.0,))
+
+    @classmethod
+    def from_paths(
+        cls, root: int, paths: Sequence[tuple[Sequence[int], Sequence[float]]]
+    ) -> DraftTree:
+        """Merge paths below the root, shared prefixes once.
+
+        paths: (tokens, conditional acceptance of each) pairs. Where two paths share a node, the
+        higher acceptance stands. Nodes are in order of first appearance.
+        """
+        tokens, parents, chances = [root], [-1], [1.0]
+        index: dict[tuple[int, int], int] = {}
+        for path, probabilities in paths:
+            node = 0
+            for token, probability in zip(path, probabilities, strict=True):
+                child = index.setdefault((node, token), len(tokens))
+                if child == len(tokens):
+                    tokens.append(token)
+                    parents.append(node)
+                    chances.append(probability)
+                else:
+                    chances[child] = max(chances[child], probability)
+                node = child
+        acceptance = list(chances)
+        for node in range(1, len(tokens)):
+            acceptance[node] *= acceptance[parents[node]]
+        return cls(
+            tuple(tokens),
+            tuple(parents),
+            tuple(math.log(c) if c > 0 else -math.inf for c in chances),
+            tuple(acceptance),
+        )
+
+    @property
+    def depths(self) -> list[int]:
+        """n depths; the root's is 0."""
+        depths = [0] * len(self.parents)
+        for node in range(1, len(self.parents)):
+            depths[node] = depths[self.parents[node]] + 1
+        return depths
+
+    def children(self) -> list[list[int]]:
+        """For each node its children, in order."""
+        children: list[list[int]] = [[] for _ in self.tokens]
+        for node in range(1, len(self.tokens)):
+            children[self.parents[node]].append(node)
+        return children
+
+    def path(self, node: int) -> list[int]:
+        """Nodes from below the root down to `node`; empty for the root."""
+        path = []
+        while node > 0:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
+
+    def ancestor_mask(self) -> Tensor:
+        """(n, n) bool: row i is True at i and at its ancestors, what node i may attend to."""
+        rows: list[list[bool]] = []
+        for node, parent in enumerate(self.parents):
+            row = rows[parent].copy() if node else [False] * len(self.parents)
+            row[node] = True
+            rows.append(row)
+        return torch.tensor(rows)
+
+    def validate(self, vocab_size: int) -> None:
+        """InvalidTreeError unless parents come before children and tokens are in 0..V-1."""
+        if self.parents[0] != -1:
+            raise InvalidTreeError("node 0 must be the root, with parent -1")
+        if not all(0 <= parent < node for node, parent in enumerate(self.parents) if node):
+            raise InvalidTreeError("every node but the root needs a parent that comes before it")
+        if not all(0 <= token < vocab_size for token in self.tokens):
+            raise InvalidTreeError(f"tokens must lie in 0..{vocab_size - 1}")
+
+    def fitted(self, root: int, vocab_size: int, max_nodes: int, max_depth: int) -> DraftTree:
+        """This tree made safe to verify: valid, without duplicate children, within the limits.
+
+        Cuts depend on a node's place alone, never on what was drawn, so that sampled trees stay
+        unbiased. InvalidTreeError for a tree that no cut can mend.
+        """
+        self.validate(vocab_size)
+        if self.tokens[0] != root:
+            raise InvalidTreeError(f"the root is {self.tokens[0]}, not the committed token {root}")
+        tree = self.merged()
+        depths = tree.depths
+        kept = [node for node in range(len(tree.tokens)) if depths[node] <= max(max_depth, 0)]
+        return tree if len(kept) == len(depths) <= max_nodes else tree._only(kept[:max_nodes])
+
+    def merged(self) -> DraftTree:
+        """Duplicate children of one parent joined, their probabilities added.
+
+        A sampled tree with duplicates is refused: its children were not drawn without replacement.
+        """
+        index: dict[tuple[int, int], int] = {}
+        renamed = [0]
+        for node in range(1, len(self.tokens)):
+            key = (renamed[self.parents[node]], self.tokens[node])
+            renamed.append(index.setdefault(key, len(index) + 1))
+        if len(index) + 1 == len(self.tokens):
+            return self
+        if self.draft_probs is not None:
+            raise InvalidTreeError("a sampled tree holds the same child twice")
+        tokens, parents = list(self.tokens[:1]), [-1]
+        log_q, acceptance = list(self.log_q[:1]), list(self.acceptance[:1])
+        for node in range(1, len(self.tokens)):
+            if (new := renamed[node]) == len(tokens):
+                tokens.append(self.tokens[node])
+                parents.append(renamed[self.parents[node]])
+                log_q.append(self.log_q[node])
+                acceptance.append(self.acceptance[node])
+            else:
+                log_q[new] = _log_add(log_q[new], self.log_q[node])
+                room = acceptance[parents[new]]
+                acceptance[new] = min(acceptance[new] + self.acceptance[node], room)
+        return DraftTree(tuple(tokens), tuple(parents), tuple(log_q), tuple(acceptance))
+
+    def _only(self, kept: list[int]) -> DraftTree:
+        """The tree of the kept nodes, a prefix-closed set in ascending order."""
+        renamed = {node: new for new, node in enumerate(kept)}
+        return DraftTree(
+            tuple(self.tokens[node] for node in kept),
+            tuple(renamed.get(self.parents[node], -1) for node in kept),
+            tuple(self.log_q[node] for node in kept),
+            tuple(self.acceptance[node] for node in kept),
+            None if self.draft_probs is None else self.draft_probs[kept],
+        )
+
+
+def _log_add(a: float, b: float) -> float:
+    high, low = max(a, b), min(a, b)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
