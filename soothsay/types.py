@@ -8,6 +8,7 @@ Axis letters used throughout the package:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -95,6 +96,20 @@ class SequenceStats:
     @property
     def tokens_per_forward(self) -> float:
         return self.tokens / self.target_forwards if self.target_forwards else 0.0
+
+    def count_tree(self, depths: Sequence[int], accepted: int, committed: int) -> None:
+        """One step: the depths of the tree's nodes, how many were accepted, tokens committed."""
+        deepest = max(depths)
+        for counts in (self.drafted_per_depth, self.accepted_per_depth):
+            counts.extend([0] * (deepest - len(counts)))
+        for depth in depths:
+            if depth:
+                self.drafted_per_depth[depth - 1] += 1
+        for depth in range(accepted):
+            self.accepted_per_depth[depth] += 1
+        self.drafted += len(depths) - 1
+        self.accepted += accepted
+        self.tokens += committed
 
     def add(self, other: SequenceStats) -> None:
         """Add the counters of `other` to this one."""

@@ -12,25 +12,59 @@ from soothsay.types import FinishReason, Sampling, SequenceStats
 
 
 @dataclass(frozen=True, slots=True)
+class PromptChoice:
+    """The target completes its own prompt: the likeliest of `among`, then the tokens `then`.
+
+    Whisper's language detection is this: after start-of-transcript, among the language tokens.
+    """
+
+    among: tuple[int, ...]
+    then: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One segment to decode.
 
     features:   (M, F) log-mel of one full window.
     prompt:     decoder tokens before the output, at least one.
+    choice:     how the target completes the prompt first, if it shall.
     max_tokens: bound on output tokens, end-of-text not counted; the target's length bounds too.
     filters:    logit rules, applied in order to plain and drafted positions alike.
     hint:       an earlier hypothesis of this audio, for drafters that can use one.
     speculate:  False decodes plainly, whatever drafter and budget the engine has.
+    log_probs:  whether the result carries the log-probability of each token.
     """
 
     features: Tensor
     prompt: tuple[int, ...]
     end_token: int
+    choice: PromptChoice | None = None
     sampling: Sampling = Sampling()
     filters: tuple[LogitFilter, ...] = ()
     max_tokens: int = 1 << 30
     hint: Sequence[int] | None = None
     speculate: bool = True
+    log_probs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished sequence.
+
+    tokens:    the output without prompt; end-of-text, where written, is not included.
+    prompt:    the prompt as it was in the end (a choice completed).
+    choice_probability: of the chosen prompt token among its alternatives; None without a choice.
+    log_probs: of each token, and of end-of-text where written, under the filtered target.
+    """
+
+    tokens: tuple[int, ...]
+    prompt: tuple[int, ...]
+    finish: FinishReason
+    stats: SequenceStats = field(default_factory=SequenceStats)
+    choice_probability: float | None = None
+    log_probs: tuple[float, ...] = ()
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +74,3 @@ class Delta:
     sequence: int
     tokens: tuple[int, ...]
     result: Result | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A finished sequence. `tokens` without prompt; end-of-text, where written, is not included."""
-
-    tokens: tuple[int, ...]
-    finish: FinishReason
-    stats: SequenceStats = field(default_factory=SequenceStats)
-    log_probs: tuple[float, ...] = ()  # of each token (and end-of-text) under the filtered target
-    error: str | None = None

@@ -1,0 +1,33 @@
+"""The budget: one price for all running sequences, asked for once a step.
+
+It sees counts, never tensors, so that every decision can be replayed from a trace.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from soothsay.types import Price
+
+
+class Budget(Protocol):
+    """Decides how much drafting is worth at this moment."""
+
+    max_nodes: int  # no price ever grants a sequence more: arena rows are reserved for it
+
+    def price(self, sequences: int) -> Price:
+        """The price of the next step, with that many sequences running."""
+        ...
+
+
+class FixedBudget:
+    """The same number of nodes for every sequence in every step, whatever they turn out worth."""
+
+    def __init__(self, nodes: int) -> None:
+        if nodes < 1:
+            raise ValueError(f"a tree has at least its root: nodes must be positive, not {nodes}")
+        self.max_nodes = nodes
+        self._price = Price(nodes=nodes)
+
+    def price(self, sequences: int) -> Price:
+        return self._price

@@ -1,0 +1,143 @@
+"""The device thread: one thread owns the engine; everyone else sends messages and waits.
+
+Submissions, aborts and shutdown are messages taken between steps, so no lock guards the engine.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from soothsay.engine.engine import Engine
+from soothsay.engine.request import Delta, Request, Result
+from soothsay.types import SoothsayError
+
+
+@dataclass(slots=True, eq=False)
+class TokenStream:
+    """The output of one request, as it is committed. Iterate it, or wait for `result`."""
+
+    request: Request
+    _service: EngineService
+    _deltas: queue.SimpleQueue[Delta | Exception] = field(default_factory=queue.SimpleQueue)
+    _result: Result | None = None
+    number: int | None = None  # set by the device thread when it takes the request
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """Newly committed tokens, step by step, until the sequence has ended."""
+        while self._result is None:
+            delta = self._deltas.get()
+            if isinstance(delta, Exception):
+                raise delta
+            self._result = delta.result
+            if delta.tokens:
+                yield delta.tokens
+
+    def result(self) -> Result:
+        """Wait for the end → the result. Raises what the engine said if it refused the request."""
+        for _ in self:
+            pass
+        assert self._result is not None
+        return self._result
+
+    def abort(self) -> None:
+        """Withdraw the request; the stream ends with finish reason `abort` soon after."""
+        self._service._messages.put(_Abort(self))
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    stream: TokenStream
+
+
+class _Close:
+    """The last message."""
+
+
+class EngineService:
+    """Runs an engine in its own thread. A context manager: leaving it aborts what still runs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._messages: queue.SimpleQueue[TokenStream | _Abort | _Close] = queue.SimpleQueue()
+        self._streams: dict[int, TokenStream] = {}
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="soothsay-device", daemon=True)
+
+    def __enter__(self) -> EngineService:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._messages.put(_Close())
+        self._thread.join()
+
+    def submit(self, request: Request) -> TokenStream:
+        """Send a request to the device thread; returns at once, from any thread."""
+        stream = TokenStream(request, self)
+        self._messages.put(stream)
+        if not self._thread.is_alive():
+            self._fail_rest(SoothsayError("the engine is not running"))
+        return stream
+
+    def _run(self) -> None:
+        reason = SoothsayError("the engine was shut down")
+        try:
+            while not self._closed:
+                self._take_messages()
+                if not self._engine.scheduler.idle:
+                    self._deliver(self._engine.step())
+        except Exception as error:  # the device is gone: nobody may wait for ever
+            reason = SoothsayError(f"the engine stopped: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self._fail_rest(reason)
+
+    def _take_messages(self) -> None:
+        """All messages there are; when nothing runs, wait for one."""
+        while not self._messages.empty() or self._engine.scheduler.idle:
+            message = self._messages.get()
+            if isinstance(message, _Close):
+                self._closed = True
+                return
+            if isinstance(message, _Abort):
+                self._abort(message.stream)
+            else:
+                self._accept(message)
+
+    def _accept(self, stream: TokenStream) -> None:
+        try:
+            stream.number = self._engine.submit(stream.request)
+        except SoothsayError as error:
+            stream._deltas.put(error)
+        else:
+            self._streams[stream.number] = stream
+
+    def _abort(self, stream: TokenStream) -> None:
+        if stream.number is None or stream.number not in self._streams:
+            return  # already finished, or never accepted
+        if result := self._engine.abort(stream.number):
+            self._deliver([Delta(stream.number, (), result)])
+
+    def _deliver(self, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            self._streams[delta.sequence]._deltas.put(delta)
+            if delta.result is not None:
+                del self._streams[delta.sequence]
+
+    def _fail_rest(self, reason: SoothsayError) -> None:
+        """Tell everyone still waiting, accepted or not, that nothing more will come."""
+        for number in list(self._streams):
+            self._streams.pop(number)._deltas.put(reason)
+        while not self._messages.empty():
+            message = self._messages.get()
+            if isinstance(message, TokenStream):
+                message._deltas.put(reason)

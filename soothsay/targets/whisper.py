@@ -1,0 +1,235 @@
+"""Whisper as a target: a lean encoder and a decoder that runs any number of trees in one call.
+
+Follows "Robust Speech Recognition via Large-Scale Weak Supervision" (Radford et al., 2022) as
+Transformers implements it; weights come under Transformers' names. Serves Whisper tiny to
+large-v3-turbo, distil-Whisper and fine-tunes: all sizes are read from the model's configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from soothsay.cache.arena import Arena, ArenaShape
+from soothsay.targets.attention import attend, tree_bias
+from soothsay.targets.linear import Linear, packed_rows
+from soothsay.targets.load import ModelFiles
+from soothsay.targets.target import Encoded, TargetSpec, TreeBatch, TreeSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One transformer layer. The cross fields are None in the encoder."""
+
+    self_norm: Norm
+    self_qkv: Linear  # q, k and v in one product
+    self_out: Linear
+    cross_norm: Norm | None
+    cross_q: Linear | None
+    cross_kv: Linear | None
+    cross_out: Linear | None
+    ffn_norm: Norm
+    ffn_up: Linear
+    ffn_down: Linear
+
+
+class WhisperTarget:
+    """Weights only; see the Target protocol for what each method promises."""
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = torch.device("cpu"),  # noqa: B008 - an immutable value
+    ) -> None:
+        sizes = files.config
+        self.device, self.dtype = device, dtype
+        self.heads = sizes.decoder_heads
+        self.encoder_heads = sizes.encoder_heads
+        self.head_width = sizes.width // sizes.decoder_heads
+        self.spec = TargetSpec(
+            name=sizes.name,
+            vocab_size=sizes.vocab_size,
+            max_length=sizes.max_target_positions,
+            parameters=sum(t.numel() for t in files.tensors.values()),
+            encoder_width=sizes.width,
+            encoder_positions=sizes.max_source_positions,
+            mel_bins=sizes.mel_bins,
+            weights_sha256=files.sha256,
+        )
+        read = _Reader(files.tensors, dtype, device)
+        self.conv1 = read.tensors("model.encoder.conv1", "weight", "bias")
+        self.conv2 = read.tensors("model.encoder.conv2", "weight", "bias")
+        (self.encoder_positions,) = read.tensors("model.encoder.embed_positions", "weight")
+        (self.positions,) = read.tensors("model.decoder.embed_positions", "weight")
+        self.encoder_norm = read.norm("model.encoder.layer_norm")
+        self.norm = read.norm("model.decoder.layer_norm")
+        self.encoder = [
+            read.block(f"model.encoder.layers.{i}", False) for i in range(sizes.encoder_layers)
+        ]
+        self.decoder = [
+            read.block(f"model.decoder.layers.{i}", True) for i in range(sizes.decoder_layers)
+        ]
+        # Kept as stored: a lookup widens the few rows it reads.
+        self.embedding = files.tensors["model.decoder.embed_tokens.weight"].to(device)
+        self.output = Linear(self.embedding, None, dtype)
+
+    @property
+    def logit_rows(self) -> int:
+        return packed_rows() if self.output.packed is not None else 0
+
+    def arena_shape(self, slots: int, streams: int) -> ArenaShape:
+        return ArenaShape(
+            layers=len(self.decoder),
+            heads=self.heads,
+            head_width=self.head_width,
+            slots=slots,
+            streams=streams,
+            encoder_positions=self.spec.encoder_positions,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    def encode(self, features: Tensor) -> Encoded:
+        x = features.to(self.device, self.dtype)
+        x = F.gelu(F.conv1d(x, *self.conv1, padding=1))
+        x = F.gelu(F.conv1d(x, *self.conv2, stride=2, padding=1)).transpose(1, 2)
+        x = x + self.encoder_positions
+        for block in self.encoder:
+            qkv = block.self_qkv(block.self_norm(x))
+            q, k, v = qkv.unflatten(-1, (3, self.encoder_heads, -1)).permute(2, 0, 3, 1, 4)
+            mixed = F.scaled_dot_product_attention(q, k, v)
+            x = x + block.self_out(mixed.transpose(1, 2).flatten(2))
+            x = x + block.ffn_down(F.gelu(block.ffn_up(block.ffn_norm(x))))
+        return Encoded(self.encoder_norm(x))
+
+    def write_cross(self, encoded: Encoded, arena: Arena, streams: Sequence[int]) -> None:
+        for layer, block in enumerate(self.decoder):
+            assert block.cross_kv is not None
+            kv = block.cross_kv(encoded.hidden).unflatten(-1, (2, self.heads, self.head_width))
+            for segment, stream in enumerate(streams):
+                arena.cross_k[layer, stream] = kv[segment, :, 0].permute(1, 2, 0)
+                arena.cross_v[layer, stream] = kv[segment, :, 1].transpose(0, 1)
+
+    def forward_tree(self, batch: TreeBatch, arena: Arena) -> Tensor:
+        x = F.embedding(batch.tokens, self.embedding).to(self.dtype) + self.positions[batch.positions]
+        biases = [
+            None if s.mask is None else tree_bias(s.mask, s.committed, self.dtype)
+            for s in batch.spans
+        ]
+        for layer, block in enumerate(self.decoder):
+            qkv = block.self_qkv(block.self_norm(x))
+            mixed = self._self_attention(qkv, batch.spans, biases, arena, layer)
+            x = x + block.self_out(mixed)
+            assert block.cross_norm is not None
+            assert block.cross_q is not None
+            assert block.cross_out is not None
+            q = block.cross_q(block.cross_norm(x))
+            x = x + block.cross_out(self._cross_attention(q, batch.spans, arena, layer))
+            x = x + block.ffn_down(F.gelu(block.ffn_up(block.ffn_norm(x))))
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden).float()
+
+    def _self_attention(
+        self,
+        qkv: Tensor,  # (N, 3 * width)
+        spans: Sequence[TreeSpan],
+        biases: Sequence[Tensor | None],
+        arena: Arena,
+        layer: int,
+    ) -> Tensor:
+        q, k, v = qkv.unflatten(1, (3, self.heads, self.head_width)).permute(1, 2, 0, 3)
+        keys, values = arena.self_k[layer], arena.self_v[layer]
+        mixed = []
+        for span, bias in zip(spans, biases, strict=True):
+            rows = slice(span.start, span.stop)
+            fresh = span.slot + span.committed
+            end = fresh + span.stop - span.start
+            keys[:, fresh:end] = k[:, rows]
+            values[:, fresh:end] = v[:, rows]
+            k_t = keys[:, span.slot : end].transpose(1, 2)
+            mixed.append(
+                attend(q[:, rows], k_t, values[:, span.slot : end], bias, self._scale)
+            )
+        return self._merge_heads(mixed)
+
+    def _cross_attention(
+        self, q: Tensor, spans: Sequence[TreeSpan], arena: Arena, layer: int
+    ) -> Tensor:
+        q = q.unflatten(1, (self.heads, self.head_width)).transpose(0, 1)
+        keys, values = arena.cross_k[layer], arena.cross_v[layer]
+        return self._merge_heads(
+            [
+                attend(q[:, s.start : s.stop], keys[s.stream], values[s.stream], None, self._scale)
+                for s in spans
+            ]
+        )
+
+    @property
+    def _scale(self) -> float:
+        return float(self.head_width**-0.5)
+
+    @staticmethod
+    def _merge_heads(mixed: list[Tensor]) -> Tensor:
+        """(H, n, D) of each span → (N, H * D)."""
+        joined = mixed[0] if len(mixed) == 1 else torch.cat(mixed, 1)
+        return joined.transpose(0, 1).flatten(1)
+
+
+class _Reader:
+    """Builds layers from tensors by name; a missing name is a KeyError the loader rules out."""
+
+    def __init__(
+        self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._tensors, self._dtype, self._device = tensors, dtype, device
+
+    def tensors(self, prefix: str, *names: str) -> tuple[Tensor, ...]:
+        return tuple(self._get(f"{prefix}.{n}").to(self._dtype) for n in names)
+
+    def norm(self, prefix: str) -> Norm:
+        return Norm(*self.tensors(prefix, "weight", "bias"))
+
+    def linear(self, *prefixes: str) -> Linear:
+        """One layer, or several that read the same input joined into one product."""
+        weights = [self._get(f"{p}.weight") for p in prefixes]
+        biases = [
+            self._get(f"{p}.bias")
+            if f"{p}.bias" in self._tensors
+            else torch.zeros_like(w[:, 0])  # Whisper's k_proj has no bias
+            for p, w in zip(prefixes, weights, strict=True)
+        ]
+        return Linear(torch.cat(weights), torch.cat(biases), self._dtype)
+
+    def block(self, prefix: str, cross: bool) -> Block:
+        own, other = f"{prefix}.self_attn", f"{prefix}.encoder_attn"
+        return Block(
+            self_norm=self.norm(f"{prefix}.self_attn_layer_norm"),
+            self_qkv=self.linear(f"{own}.q_proj", f"{own}.k_proj", f"{own}.v_proj"),
+            self_out=self.linear(f"{own}.out_proj"),
+            cross_norm=self.norm(f"{prefix}.encoder_attn_layer_norm") if cross else None,
+            cross_q=self.linear(f"{other}.q_proj") if cross else None,
+            cross_kv=self.linear(f"{other}.k_proj", f"{other}.v_proj") if cross else None,
+            cross_out=self.linear(f"{other}.out_proj") if cross else None,
+            ffn_norm=self.norm(f"{prefix}.final_layer_norm"),
+            ffn_up=self.linear(f"{prefix}.fc1"),
+            ffn_down=self.linear(f"{prefix}.fc2"),
+        )
+
+    def _get(self, name: str) -> Tensor:
+        return self._tensors[name].to(self._device)
