@@ -129,7 +129,7 @@ class DraftTree:
         tree = self.merged()
         depths = tree.depths
         kept = [node for node in range(len(tree.tokens)) if depths[node] <= max(max_depth, 0)]
-        return tree if len(kept) == len(depths) <= max_nodes else tree._only(kept[:max_nodes])
+        return tree if len(kept) == len(depths) <= max_nodes else tree.only(kept[:max_nodes])
 
     def merged(self) -> DraftTree:
         """Duplicate children of one parent joined, their probabilities added.
@@ -159,7 +159,7 @@ class DraftTree:
                 acceptance[new] = min(acceptance[new] + self.acceptance[node], room)
         return DraftTree(tuple(tokens), tuple(parents), tuple(log_q), tuple(acceptance))
 
-    def _only(self, kept: list[int]) -> DraftTree:
+    def only(self, kept: list[int]) -> DraftTree:
         """The tree of the kept nodes, a prefix-closed set in ascending order."""
         renamed = {node: new for new, node in enumerate(kept)}
         return DraftTree(

@@ -323,3 +323,16 @@ def _check_complete(tensors: dict[str, Tensor], sizes: WhisperSizes, source: str
     for what, names in (("missing", missing), ("surplus", surplus), ("misshapen", wrong)):
         if names:
             raise WeightsError(f"{source}: {what} tensors: {', '.join(names[:4])}")
+
+
+def ctranslate2_directory(files: ModelFiles, folder: Path) -> Path:
+    """Lay the same weights out as CTranslate2 reads them, in `folder` → `folder`."""
+    if not files.container:
+        raise WeightsError(f"{files.source} holds no CTranslate2 container to lay out")
+    with (folder / "model.bin").open("wb") as joined:
+        for part in files.container:
+            joined.write(part.read_bytes())
+    for name in ("config.json", "tokenizer.json", "vocabulary.txt", "vocabulary.json"):
+        if (source := files.tokenizer_json.parent / name).is_file():
+            (folder / name).write_bytes(source.read_bytes())
+    return folder

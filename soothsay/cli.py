@@ -1,0 +1,309 @@
+"""The command line. Figures and JSON go to stdout; progress, warnings and errors to stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from soothsay.audio.decode import decode
+from soothsay.bench.decode import bench_decode
+from soothsay.bench.identity import check_identity
+from soothsay.bench.peers import bench_peers
+from soothsay.bench.workload import CLIPS, read_manifest
+from soothsay.demo import run_demo
+from soothsay.doctor import examine
+from soothsay.drafters.choose import NAMES
+from soothsay.output import FORMATS, check_targets, flat, render, write_atomically
+from soothsay.targets.load import available, resolve
+from soothsay.transcribe import DEFAULT_NODES, Options, Recogniser, Transcription
+from soothsay.types import OptionError, Sampling, SoothsayError
+
+app = typer.Typer(
+    help="Speech recognisers served faster, without changing one token of what they write.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+bench_app = typer.Typer(help="Measure. Everything compared runs in turn in one run.")
+app.add_typer(bench_app, name="bench", no_args_is_help=True)
+
+errors = Console(stderr=True, highlight=False)
+tables = Console(highlight=False)
+
+Model = Annotated[str, typer.Option(help="A model's name, or a directory with its weights.")]
+Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default: PyTorch's own).")]
+Nodes = Annotated[int, typer.Option(min=1, max=64, help="Tree nodes a sequence, the root included.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first clips of the manifest.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else.")]
+Language = Annotated[str | None, typer.Option(help="A code such as en; omitted, it is detected.")]
+Manifest = Annotated[Path, typer.Option(help="JSON lines: audio, text, lang, speaker, duration.")]
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """A SoothsayError becomes one line on stderr and exit status 2."""
+    try:
+        yield
+    except SoothsayError as error:
+        errors.print(f"soothsay: {error}", markup=False)
+        raise typer.Exit(2) from error
+
+
+@contextmanager
+def _progress(label: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal, nothing elsewhere → a function that sets how much is done."""
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    with Progress(
+        *columns, TimeRemainingColumn(), console=errors, disable=not sys.stderr.isatty()
+    ) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def _counter(label: str, total: int) -> Iterator[Callable[[], None]]:
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        update(done)
+
+    with _progress(label, total, "clips") as update:
+        yield advance
+
+
+def _recogniser(model: str, threads: int | None, **options: Any) -> Recogniser:
+    if threads:
+        torch.set_num_threads(threads)
+    return Recogniser(resolve(model), **options)
+
+
+def _print_json(report: Any) -> None:
+    sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+@app.callback()
+def _main(
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log to stderr.")] = False,
+) -> None:
+    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, stream=sys.stderr)
+
+
+@app.command()
+def transcribe(
+    files: Annotated[list[Path], typer.Argument(help="Audio files of any common kind.")],
+    model: Model = "base",
+    speculate: Annotated[str, typer.Option(help="auto, off or history.")] = "auto",
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="For temperatures above 0.")] = None,
+    language: Language = None,
+    task: Annotated[str, typer.Option(help="transcribe, or translate (into English).")] = "transcribe",
+    timestamps: Annotated[str, typer.Option(help="none or segment.")] = "none",
+    format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "text",
+    as_json: Json = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Figures of each file, on stderr.")] = False,
+    output_dir: Annotated[Path | None, typer.Option(help="Write one file an input there.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Skip inputs already written.")] = False,
+    dtype: Dtype = "auto",
+    nodes: Nodes = DEFAULT_NODES,
+    threads: Threads = None,
+) -> None:
+    """Transcribe audio files. A file that fails is named on stderr; the others go on."""
+    with _clear_errors():
+        targets = check_targets(files, output_dir, "json" if as_json else format, resume)
+        options = Options(
+            language=language,
+            task=task,
+            timestamps=timestamps,
+            sampling=Sampling(temperature=temperature, seed=seed),
+        )
+        recogniser = _recogniser(model, threads, drafter=speculate, dtype=dtype, nodes=nodes)
+        recogniser.check(options)
+    failed = False
+    for file in files:
+        target = targets.get(file)
+        if resume and target is not None and target.exists():
+            continue
+        try:
+            done = _transcribe_one(recogniser, file, options)
+            text = render(done, "json" if as_json else format)
+            if target is not None:
+                write_atomically(target, text)
+            else:
+                if len(files) > 1 and not as_json:
+                    sys.stdout.write(f"==> {file} <==\n")
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            if stats:
+                _print_stats(file, done)
+        except SoothsayError as error:
+            failed = True
+            errors.print(f"soothsay: {file}: {error}", markup=False)
+    if failed:
+        raise typer.Exit(2)
+
+
+def _transcribe_one(recogniser: Recogniser, file: Path, options: Options) -> Transcription:
+    waveform = decode(file)
+    for warning in waveform.warnings:
+        errors.print(f"soothsay: {file}: warning: {warning}", markup=False)
+    seconds = len(waveform.samples) / waveform.sample_rate
+    with _progress(file.name, round(seconds), "s") as update:
+        return recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))
+
+
+def _print_stats(file: Path, done: Transcription) -> None:
+    table = Table("figure", "value", title=str(file))
+    for name, value in done.figures().items():
+        table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
+    errors.print(table)
+
+
+@app.command()
+def verify(
+    manifest: Manifest,
+    model: Model = "base",
+    drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
+    limit: Limit = None,
+    batch: Annotated[int, typer.Option(min=1, max=64, help="Sequences drafted at once.")] = 1,
+    dtype: Dtype = "float32",
+    temperature: Annotated[float, typer.Option(help="Only 0 has an identity to check.")] = 0.0,
+    language: Language = None,
+    timestamps: Annotated[str, typer.Option(help="none or segment.")] = "none",
+    nodes: Nodes = DEFAULT_NODES,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Compare speculative with plain output, token for token. In float32 any difference exits 1."""
+    with _clear_errors():
+        options = Options(
+            language=language, timestamps=timestamps, sampling=Sampling(temperature=temperature)
+        )
+        clips = read_manifest(manifest, limit)
+        recogniser = _recogniser(
+            model, threads, drafter=drafter, dtype=dtype, nodes=nodes, max_sequences=batch
+        )
+        recogniser.check(options)
+        with _counter("verify", len(clips)) as advance:
+            report = check_identity(recogniser, clips, options, batch, advance)
+    if as_json:
+        _print_json(report)
+    else:
+        tables.print(f"{report['identical']} of {report['total']} clips identical")
+        for divergence in report["divergences"]:
+            tables.print(
+                f"  {divergence['id']}: position {divergence['position']}, "
+                f"top-2 margin {divergence['margin']:.2e}"
+            )
+    if recogniser.target.dtype == torch.float32 and report["identical"] != report["total"]:
+        raise typer.Exit(1)
+
+
+@bench_app.command("decode")
+def bench_decode_command(
+    manifest: Annotated[Path | None, typer.Option(help="Default: the clips that ship.")] = None,
+    model: Model = "base",
+    drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
+    limit: Limit = None,
+    dtype: Dtype = "auto",
+    nodes: Nodes = DEFAULT_NODES,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Plain against speculative decoding, clip by clip in turn."""
+    with _clear_errors():
+        clips = read_manifest(manifest or CLIPS, limit)
+        recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)
+        with _counter("bench decode", len(clips)) as advance:
+            report = bench_decode(recogniser, clips, Options(), advance)
+    _print_report(report, as_json)
+
+
+@bench_app.command("peers")
+def bench_peers_command(
+    manifest: Annotated[Path | None, typer.Option(help="Default: the clips that ship.")] = None,
+    model: Model = "base",
+    drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
+    limit: Limit = None,
+    dtype: Dtype = "auto",
+    nodes: Nodes = DEFAULT_NODES,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Our decoding against other engines': same audio, weights and threads, clip by clip in turn."""
+    with _clear_errors():
+        clips = read_manifest(manifest or CLIPS, limit)
+        recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)
+        with _counter("bench peers", len(clips)) as advance:
+            report = bench_peers(recogniser, clips, Options(), advance)
+    _print_report(report, as_json)
+
+
+def _print_report(report: dict[str, Any], as_json: bool) -> None:
+    """JSON, or the same as a table: nested figures under dotted names."""
+    if as_json:
+        _print_json(report)
+        return
+    table = Table("figure", "value")
+    for name, value in flat(report):
+        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+    tables.print(table)
+
+
+@app.command()
+def demo(
+    model: Model = "base",
+    dtype: Dtype = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Transcribe the shipped clips plainly and speculatively, side by side."""
+    with _clear_errors():
+        if threads:
+            torch.set_num_threads(threads)
+        report = run_demo(resolve(model), dtype, tables if not as_json else None)
+    if as_json:
+        _print_json(report)
+    if not report["identical"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def models(
+    download: Annotated[str | None, typer.Option(help="Fetch this one from the hub first.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The models known by name, and whether their weights are here."""
+    if download is not None:
+        with _clear_errors():
+            resolve(download, download=True)
+    rows = available()
+    if as_json:
+        _print_json([asdict(row) for row in rows])
+        return
+    table = Table("model", "source", "installed", "licence")
+    for row in rows:
+        table.add_row(row.name, row.source, "yes" if row.installed else "no", row.licence)
+    tables.print(table)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What this machine offers, what is installed, and what to do about what is missing."""
+    report = examine()
+    _print_report(report, as_json)
+    if not report["ready"]:
+        raise typer.Exit(1)

@@ -1,0 +1,150 @@
+"""Drafters that measure and try the engine rather than serve: an oracle, chance, and adversaries.
+
+The output must not change under any of them; the oracle's speed is what the engine makes of a
+drafter that good.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from soothsay.speculate.tree import DraftTree
+from soothsay.targets.target import Encoded
+from soothsay.types import OptionError, Price
+
+
+@dataclass(slots=True)
+class ProbeState:
+    """tokens: the prompt's last token and all committed ones; truth: the request's hint."""
+
+    tokens: list[int]
+    truth: tuple[int, ...] = field(default=())
+
+
+class _Probe:
+    """What the probes share: they remember the committed text and nothing else."""
+
+    def __init__(self, vocab_size: int, end_token: int, seed: int) -> None:
+        self._vocab_size, self._end_token, self._seed = vocab_size, end_token, seed
+
+    def open(
+        self, encoded: Encoded, prompt: Sequence[int], hint: Sequence[int] | None
+    ) -> ProbeState:
+        return ProbeState([prompt[-1]], (*(hint or ()), self._end_token))
+
+    def advance(self, state: ProbeState, tokens: Sequence[int]) -> None:
+        state.tokens += tokens
+
+    def _random(self, state: ProbeState) -> random.Random:
+        """The same for the same seed, position and root, whatever ran before."""
+        return random.Random(hash((self._seed, len(state.tokens), state.tokens[-1])))
+
+
+class OracleDrafter(_Probe):
+    """A chain along the truth (the request's hint, then end-of-text), each token right with
+    probability `accuracy`, independently; a wrong one is a random token. Without a hint it only
+    foretells the end. price.nodes sets its length."""
+
+    def __init__(self, accuracy: float, vocab_size: int, end_token: int, seed: int = 0) -> None:
+        super().__init__(vocab_size, end_token, seed)
+        self.name = f"oracle:{accuracy:g}"
+        self._accuracy = accuracy
+
+    def propose(self, state: ProbeState, price: Price) -> DraftTree:
+        chance = self._random(state)
+        written = len(state.tokens) - 1
+        path = [
+            token if chance.random() < self._accuracy else chance.randrange(self._vocab_size)
+            for token in state.truth[written : written + price.nodes - 1]
+        ]
+        return DraftTree.from_paths(state.tokens[-1], [(path, [self._accuracy] * len(path))])
+
+
+class RandomDrafter(_Probe):
+    """Trees of random shape with random tokens. `sampled` draws children from a random q without
+    replacement and says so (for small vocabularies: q is a row of V per node)."""
+
+    name = "random"
+
+    def __init__(
+        self, vocab_size: int, end_token: int, seed: int = 0, sampled: bool = False
+    ) -> None:
+        super().__init__(vocab_size, end_token, seed)
+        self._sampled = sampled
+
+    def propose(self, state: ProbeState, price: Price) -> DraftTree:
+        chance = self._random(state)
+        size = chance.randint(1, price.nodes)
+        parents = [-1] + [chance.randrange(node) for node in range(1, size)]
+        if self._sampled:
+            return self._drawn(state.tokens[-1], parents, chance)
+        tokens = [state.tokens[-1], *(chance.randrange(self._vocab_size) for _ in parents[1:])]
+        return _evenly(tokens, parents)
+
+    def _drawn(self, root: int, parents: list[int], chance: random.Random) -> DraftTree:
+        generator = torch.Generator().manual_seed(chance.getrandbits(60))
+        q = torch.softmax(3 * torch.randn(len(parents), self._vocab_size, generator=generator), -1)
+        tokens = [root] * len(parents)
+        for node in range(len(parents)):
+            children = [child for child, parent in enumerate(parents) if parent == node]
+            children = children[: self._vocab_size]
+            if children:
+                drawn = torch.multinomial(q[node], len(children), generator=generator)
+                for child, token in zip(children, drawn.tolist(), strict=True):
+                    tokens[child] = token
+        tree = _evenly(tokens, parents)
+        return DraftTree(tree.tokens, tree.parents, tree.log_q, tree.acceptance, q)
+
+
+class AdversarialDrafter(_Probe):
+    """Does what a drafter must not do; the engine has to cope. Kinds: see KINDS."""
+
+    KINDS = ("wrong", "deep", "wide", "duplicates", "oversize", "after-end", "invalid", "crash")
+
+    def __init__(self, kind: str, vocab_size: int, end_token: int, seed: int = 0) -> None:
+        super().__init__(vocab_size, end_token, seed)
+        if kind not in self.KINDS:
+            raise OptionError(f"unknown adversary {kind!r}: choose {', '.join(self.KINDS)}")
+        self.name = f"adversarial:{kind}"
+        self._kind = kind
+
+    def propose(self, state: ProbeState, price: Price) -> DraftTree:
+        root, written, n = state.tokens[-1], len(state.tokens) - 1, price.nodes
+        truth = list(state.truth[written:])
+        chance = self._random(state)
+        noise = [chance.randrange(self._vocab_size) for _ in range(4 * n)]
+        chain = lambda tokens: _evenly([root, *tokens], range(-1, len(tokens)))  # noqa: E731
+        match self._kind:
+            case "wrong":
+                avoid = truth[0] if truth else 0
+                return chain([(avoid + 1) % self._vocab_size, *noise[: n - 2]][: n - 1])
+            case "deep":
+                return chain((truth + noise)[: n - 1])
+            case "wide":
+                return _evenly([root, *noise[: n - 1]], [-1] + [0] * (n - 1))
+            case "duplicates":
+                first = (truth or noise)[0]
+                return _evenly([root] + [first] * (n - 1), [-1] + [0] * (n - 1))
+            case "oversize":
+                return chain((truth + noise)[: 4 * n])
+            case "after-end":
+                return chain([self._end_token, *noise[: n - 2]][: n - 1])
+            case "invalid":
+                return chain([self._vocab_size + 7])
+            case _:
+                raise RuntimeError("this drafter crashes on purpose")
+
+
+def _evenly(tokens: Sequence[int], parents: Sequence[int]) -> DraftTree:
+    """A tree whose every child is thought half as likely as its parent."""
+    depths = [0] * len(tokens)
+    for node in range(1, len(tokens)):
+        depths[node] = depths[parents[node]] + 1
+    acceptance = tuple(0.5**depth for depth in depths)
+    log_q = tuple(math.log(0.5) if depth else 0.0 for depth in depths)
+    return DraftTree(tuple(tokens), tuple(parents), log_q, acceptance)

@@ -1,0 +1,62 @@
+"""Segments and transcripts: text with its times, read from a window's tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from soothsay.text.tokens import WhisperTokens
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A stretch of text. start, end: seconds from the beginning of the audio."""
+
+    start: float
+    end: float
+    tokens: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What was said in one audio file. duration in seconds; language a code such as en."""
+
+    task: str
+    language: str
+    duration: float
+    segments: tuple[TextSegment, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(segment.text for segment in self.segments).strip()
+
+
+def segments_of(
+    tokens: Sequence[int], vocabulary: WhisperTokens, offset: float, duration: float
+) -> list[TextSegment]:
+    """A window's output → its segments; offset and duration of the window in seconds.
+
+    Timestamps stand in pairs around text, the end of one segment beside the start of the next.
+    Text that no timestamp closes lasts until the window's end; without any, until its end from its
+    beginning. Times never leave the window.
+    """
+    segments: list[TextSegment] = []
+    start, text_tokens = 0.0, []
+
+    def close(end: float) -> None:
+        text = vocabulary.decode(text_tokens)
+        if text.strip():
+            end = min(max(start, end), duration)
+            times = (offset + min(start, end), offset + end)
+            segments.append(TextSegment(*times, tuple(text_tokens), text))
+
+    for token in tokens:
+        seconds = vocabulary.seconds(token)
+        if seconds is None:
+            text_tokens.append(token)
+            continue
+        close(seconds)
+        start, text_tokens = seconds, []
+    close(duration)
+    return segments

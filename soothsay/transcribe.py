@@ -1,0 +1,220 @@
+"""From audio to words: cuts windows, asks the engine, joins what comes back.
+
+The one place where audio, text and engine meet; the command line and the server stand on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from soothsay.audio.features import log_mel
+from soothsay.audio.segments import Window, windows
+from soothsay.config import resolve_dtype
+from soothsay.control.budget import FixedBudget
+from soothsay.drafters.choose import choose_drafter
+from soothsay.engine.engine import Engine
+from soothsay.engine.request import PromptChoice, Request, Result
+from soothsay.speculate.filters import LogitFilter, SuppressAtBegin, SuppressTokens, TimestampRules
+from soothsay.targets.load import ModelFiles
+from soothsay.targets.whisper import WhisperTarget
+from soothsay.text.timestamps import TextSegment, Transcript, segments_of
+from soothsay.text.tokens import WhisperTokens
+from soothsay.types import FinishReason, OptionError, Sampling, SequenceStats, SoothsayError
+
+Samples = NDArray[np.float32]  # mono, 16 kHz
+SAMPLE_RATE = 16_000
+
+# On a CPU six rows of a tree cost little more than one; beyond, arithmetic sets the price.
+DEFAULT_NODES = 6
+
+
+TASKS = ("transcribe", "translate")
+TIMESTAMPS = ("none", "segment")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller asks of a transcription. language None lets the target decide."""
+
+    language: str | None = None
+    task: str = "transcribe"
+    timestamps: str = "none"
+    sampling: Sampling = Sampling()
+    speculate: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("task", self.task, TASKS),
+            ("timestamps", self.timestamps, TIMESTAMPS),
+        ):
+            if value not in known:
+                raise OptionError(f"unknown {name} {value!r}: choose {' or '.join(known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Transcription:
+    """A transcript, what it was made from, and what it cost. Times in seconds."""
+
+    transcript: Transcript
+    results: tuple[Result, ...]  # one a window
+    stats: SequenceStats
+    audio_seconds: float
+    wall_seconds: float
+
+    @property
+    def rtfx(self) -> float:
+        """Audio seconds a wall second."""
+        return self.audio_seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """The `stats` object of the command line."""
+        return {
+            "tokens": self.stats.tokens,
+            "target_forwards": self.stats.target_forwards,
+            "tokens_per_forward": self.stats.tokens_per_forward,
+            "audio_seconds": self.audio_seconds,
+            "wall_seconds": self.wall_seconds,
+            "rtfx": self.rtfx,
+            "encode_seconds": self.stats.encode_seconds,
+            "draft_seconds": self.stats.draft_seconds,
+            "verify_seconds": self.stats.verify_seconds,
+        }
+
+
+class Recogniser:
+    """A target with its tokens, drafter and engine: transcribes waveforms, one after another."""
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        *,
+        dtype: str = "auto",
+        drafter: str = "auto",
+        nodes: int = DEFAULT_NODES,
+        max_sequences: int = 8,
+    ) -> None:
+        """dtype and drafter by name (config.resolve_dtype, drafters.choose); nodes a tree."""
+        self.files = files
+        self.target = WhisperTarget(files, resolve_dtype(dtype))
+        self.tokens = WhisperTokens.from_file(files.tokenizer_json)
+        vocab, end = files.config.vocab_size, self.tokens.end_of_text
+        self.engine = Engine(
+            self.target, choose_drafter(drafter, vocab, end), FixedBudget(nodes), max_sequences
+        )
+
+    def request(
+        self, samples: Samples, options: Options, hint: Sequence[int] | None = None
+    ) -> Request:
+        """The engine's request for one window of at most 30 s."""
+        tokens, timestamps = self.tokens, options.timestamps != "none"
+        choice = None
+        if options.language is None and tokens.multilingual:
+            # The target names the language itself: among all, after start-of-transcript.
+            among = tuple(tokens.languages.values())
+            choice = PromptChoice(among, tokens.prompt_end(options.task, timestamps))
+            prompt: tuple[int, ...] = (tokens.start,)
+        else:
+            prompt = tokens.prompt(options.language or "en", options.task, timestamps)
+        return Request(
+            features=log_mel(samples, self.target.spec.mel_bins),
+            prompt=prompt,
+            choice=choice,
+            end_token=tokens.end_of_text,
+            sampling=options.sampling,
+            filters=self.filters(timestamps),
+            hint=hint,
+            speculate=options.speculate,
+        )
+
+    def check(self, options: Options) -> None:
+        """OptionError, before any audio is read, for what this target cannot do."""
+        self.tokens.prompt(options.language or "en", options.task, options.timestamps != "none")
+
+    def filters(self, timestamps: bool) -> tuple[LogitFilter, ...]:
+        """The model's own logit rules, as its generation configuration gives them."""
+        facts = self.files.generation
+        rules: list[LogitFilter] = [
+            SuppressTokens(facts.suppress),
+            SuppressAtBegin(facts.begin_suppress),
+        ]
+        if timestamps:
+            rules.append(
+                TimestampRules(
+                    first=self.tokens.first_timestamp,
+                    no_timestamps=self.tokens.no_timestamps,
+                    end_token=self.tokens.end_of_text,
+                )
+            )
+        return tuple(rules)
+
+    def transcribe(
+        self,
+        samples: Samples,
+        options: Options = Options(),  # noqa: B008 - frozen
+        progress: Callable[[float], None] = lambda seconds: None,
+    ) -> Transcription:
+        """Transcribe a waveform of any length; `progress` hears audio seconds done so far.
+
+        The language, where it is open, is decided on the first window and kept for all.
+        """
+        started = time.perf_counter()
+        cuts = windows(samples)
+        results: list[Result] = []
+        for batch in _batches(len(cuts), self.engine.max_sequences, first_alone=options.language is None):
+            if results and options.language is None:
+                options = self._with_language(options, results[0])
+            results += self.run([self.request(cuts[i].samples, options) for i in batch])
+            progress(cuts[batch[-1]].end_seconds)
+        stats = SequenceStats()
+        for result in results:
+            stats.add(result.stats)
+        return Transcription(
+            transcript=self._join(cuts, results, options),
+            results=tuple(results),
+            stats=stats,
+            audio_seconds=len(samples) / SAMPLE_RATE,
+            wall_seconds=time.perf_counter() - started,
+        )
+
+    def run(self, requests: Sequence[Request]) -> list[Result]:
+        """Run requests as parallel sequences of one engine; SoothsayError if any of them failed."""
+        results = self.engine.run(requests)
+        for result in results:
+            if result.finish is FinishReason.ERROR:
+                raise SoothsayError(f"decoding failed: {result.error}")
+        return results
+
+    def _with_language(self, options: Options, first: Result) -> Options:
+        codes = {token: code for code, token in self.tokens.languages.items()}
+        language = next((codes[token] for token in first.prompt if token in codes), None)
+        return replace(options, language=language)
+
+    def _join(
+        self, cuts: Sequence[Window], results: Sequence[Result], options: Options
+    ) -> Transcript:
+        segments: list[TextSegment] = []
+        for cut, result in zip(cuts, results, strict=True):
+            segments += segments_of(
+                result.tokens, self.tokens, offset=cut.start_seconds, duration=cut.seconds
+            )
+        language = options.language or self._with_language(options, results[0]).language or "en"
+        return Transcript(
+            task=options.task,
+            language=language,
+            duration=cuts[-1].end_seconds,
+            segments=tuple(segments),
+        )
+
+
+def _batches(windows: int, size: int, first_alone: bool) -> list[range]:
+    """Indices of the windows to run together; the first alone where it decides the language."""
+    first = [range(1)] if first_alone else []
+    return first + [
+        range(start, min(start + size, windows)) for start in range(len(first), windows, size)
+    ]
