@@ -28,7 +28,7 @@ from soothsay.drafters.choose import NAMES
 from soothsay.output import FORMATS, check_targets, flat, render, write_atomically
 from soothsay.targets.load import available, resolve
 from soothsay.transcribe import DEFAULT_NODES, Options, Recogniser, Transcription
-from soothsay.types import OptionError, Sampling, SoothsayError
+from soothsay.types import Sampling, SoothsayError
 
 app = typer.Typer(
     help="Speech recognisers served faster, without changing one token of what they write.",
@@ -44,11 +44,14 @@ tables = Console(highlight=False)
 Model = Annotated[str, typer.Option(help="A model's name, or a directory with its weights.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default: PyTorch's own).")]
-Nodes = Annotated[int, typer.Option(min=1, max=64, help="Tree nodes a sequence, the root included.")]
+Nodes = Annotated[
+    int, typer.Option(min=1, max=64, help="Tree nodes a sequence, the root included.")
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first clips of the manifest.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else.")]
 Language = Annotated[str | None, typer.Option(help="A code such as en; omitted, it is detected.")]
 Manifest = Annotated[Path, typer.Option(help="JSON lines: audio, text, lang, speaker, duration.")]
+
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
@@ -110,11 +113,15 @@ def transcribe(
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="For temperatures above 0.")] = None,
     language: Language = None,
-    task: Annotated[str, typer.Option(help="transcribe, or translate (into English).")] = "transcribe",
+    task: Annotated[
+        str, typer.Option(help="transcribe, or translate (into English).")
+    ] = "transcribe",
     timestamps: Annotated[str, typer.Option(help="none or segment.")] = "none",
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "text",
     as_json: Json = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Figures of each file, on stderr.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Figures of each file, on stderr.")
+    ] = False,
     output_dir: Annotated[Path | None, typer.Option(help="Write one file an input there.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Skip inputs already written.")] = False,
     dtype: Dtype = "auto",
@@ -243,7 +250,7 @@ def bench_peers_command(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Our decoding against other engines': same audio, weights and threads, clip by clip in turn."""
+    """Our decoding against other engines': same audio, weights and threads, in turn."""
     with _clear_errors():
         clips = read_manifest(manifest or CLIPS, limit)
         recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from soothsay.bench.workload import CLIPS, Clip, read_manifest
+from soothsay.bench.workload import CLIPS, Clip, hint_for, read_manifest
 from soothsay.engine.request import Result
 from soothsay.targets.load import ModelFiles
 from soothsay.transcribe import Options, Recogniser
@@ -53,7 +53,7 @@ def run_demo(files: ModelFiles, dtype: str, console: Console | None) -> dict[str
 def _compare(recogniser: Recogniser, clip: Clip, drafter: str) -> Row:
     request = recogniser.request(clip.samples(), Options(language=clip.language))
     plain, plain_seconds = _timed(recogniser, replace(request, speculate=False))
-    ours, seconds = _timed(recogniser, replace(request, hint=plain.tokens))
+    ours, seconds = _timed(recogniser, replace(request, hint=hint_for(recogniser, plain)))
     return Row(
         clip=clip.id,
         drafter=drafter,
@@ -105,4 +105,6 @@ def _show(console: Console, clips: list[Clip], rows: list[Row], report: dict[str
             f"{total['decode_ratio']:.2f}",
         )
     console.print(figures)
-    console.print("auto: the drafter used by default. oracle:0.85: a yardstick that knows the text.")
+    console.print(
+        "auto: the drafter used by default. oracle:0.85: a yardstick that knows the text."
+    )

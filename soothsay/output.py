@@ -1,4 +1,4 @@
-"""Transcripts as files: which name each gets, in which format, written so none is ever half there."""
+"""Transcripts as files: which name each gets, in which format, never half written."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Recogniser:
     def transcribe(
         self,
         samples: Samples,
-        options: Options = Options(),  # noqa: B008 - frozen
+        options: Options = Options(),
         progress: Callable[[float], None] = lambda seconds: None,
     ) -> Transcription:
         """Transcribe a waveform of any length; `progress` hears audio seconds done so far.
@@ -166,7 +166,9 @@ class Recogniser:
         started = time.perf_counter()
         cuts = windows(samples)
         results: list[Result] = []
-        for batch in _batches(len(cuts), self.engine.max_sequences, first_alone=options.language is None):
+        for batch in _batches(
+            len(cuts), self.engine.max_sequences, first_alone=options.language is None
+        ):
             if results and options.language is None:
                 options = self._with_language(options, results[0])
             results += self.run([self.request(cuts[i].samples, options) for i in batch])

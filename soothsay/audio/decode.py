@@ -91,16 +91,14 @@ def _open(source: Source) -> av.container.InputContainer:
     if not size:
         raise AudioError("it is empty: 0 bytes")
     try:
-        return av.open(file, metadata_errors="ignore")
+        return av.open(file, mode="r", metadata_errors="ignore")
     except PermissionError as error:
         raise AudioError("it cannot be read: permission denied") from error
     except (av.FFmpegError, ValueError) as error:
         raise AudioError(f"it is not audio that can be read ({_reason(error)})") from error
 
 
-def _frames(
-    container: av.container.InputContainer, warnings: list[str]
-) -> Iterator[AudioFrame]:
+def _frames(container: av.container.InputContainer, warnings: list[str]) -> Iterator[AudioFrame]:
     """All frames that decode. Damage becomes a warning, not an end, while something follows."""
     packets = container.demux(container.streams.audio[0])
     broken = 0
@@ -110,7 +108,9 @@ def _frames(
         except StopIteration:
             break
         except (av.FFmpegError, ValueError) as error:
-            warnings.append(f"it is cut short or damaged ({_reason(error)}): read as far as it goes")
+            warnings.append(
+                f"it is cut short or damaged ({_reason(error)}): read as far as it goes"
+            )
             return
         try:
             yield from (frame for frame in packet.decode() if isinstance(frame, AudioFrame))

@@ -25,7 +25,7 @@ def log_mel(samples: NDArray[np.float32], mel_bins: int = 80) -> Tensor:
 
 
 def log_mel_batch(windows: Sequence[NDArray[np.float32]], mel_bins: int = 80) -> Tensor:
-    """B windows → (B, M, 3000) float32. Each is scaled by its own maximum, so company is no matter."""
+    """B windows → (B, M, 3000) float32. Each is scaled by its own maximum."""
     padded = torch.zeros(len(windows), WINDOW_SAMPLES)
     for row, samples in zip(padded, windows, strict=True):
         if len(samples) > WINDOW_SAMPLES:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from soothsay.bench.workload import Clip, provenance
+from soothsay.bench.workload import Clip, hint_for, provenance
 from soothsay.engine.request import Request, Result
 from soothsay.targets.target import TreeBatch, TreeSpan
 from soothsay.transcribe import Options, Recogniser
@@ -81,9 +81,11 @@ def bench_decode(
         off = replace(request, speculate=False)
         if number == 0:  # warm-up of both ways, not counted
             warm, _ = Side().run(recogniser, off)
-            Side().run(recogniser, replace(request, hint=warm.tokens))
+            Side().run(recogniser, replace(request, hint=hint_for(recogniser, warm)))
         expected, plain_seconds = plain.run(recogniser, off)
-        result, seconds = ours.run(recogniser, replace(request, hint=expected.tokens))
+        result, seconds = ours.run(
+            recogniser, replace(request, hint=hint_for(recogniser, expected))
+        )
         identical += result.tokens == expected.tokens
         ratios.append(plain_seconds / seconds)
         progress()

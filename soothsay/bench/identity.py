@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from soothsay.bench.workload import Clip, provenance
+from soothsay.bench.workload import Clip, hint_for, provenance
 from soothsay.engine.request import Request
 from soothsay.targets.target import TreeBatch, TreeSpan
 from soothsay.transcribe import Options, Recogniser
@@ -58,7 +58,7 @@ def check_identity(
         ]
         plain = [recogniser.run([replace(r, speculate=False)])[0] for r in requests]
         ours = recogniser.run(
-            [replace(r, hint=p.tokens) for r, p in zip(requests, plain, strict=True)]
+            [replace(r, hint=hint_for(recogniser, p)) for r, p in zip(requests, plain, strict=True)]
         )
         for clip, request, expected, result in zip(group, requests, plain, ours, strict=True):
             stats.add(result.stats)

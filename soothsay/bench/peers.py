@@ -1,4 +1,4 @@
-"""Our decoding against other engines': same audio, same weights, same threads, clip by clip in turn.
+"""Our decoding against other engines': same audio, weights and threads, clip by clip in turn.
 
 Beam 1, temperature 0, one 30 s window a clip. Encoding and decoding are timed apart, because only
 decoding is what soothsay changes.
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from soothsay.bench.decode import Side
-from soothsay.bench.workload import Clip, provenance
+from soothsay.bench.workload import Clip, hint_for, provenance
 from soothsay.engine.request import Request
 from soothsay.targets.load import ctranslate2_directory
 from soothsay.transcribe import Options, Recogniser
@@ -87,7 +87,7 @@ def bench_peers(
                 peer.encode_seconds = peer.decode_seconds = 0.0
                 peer.tokens = 0
         expected, seconds = plain.run(recogniser, off)
-        ours.run(recogniser, replace(request, hint=expected.tokens))
+        ours.run(recogniser, replace(request, hint=hint_for(recogniser, expected)))
         for kind, peer in peers.items():
             tokens, peer_seconds = peer.run(request)
             same_text[kind] += tokens == list(expected.tokens)
@@ -107,8 +107,7 @@ def bench_peers(
                 "plain_decode_ratio": peer.decode_seconds / plain.decode_seconds,
                 "plain_decode_ratio_median": statistics.median(ratios[kind]),
                 "speculative_decode_ratio": peer.decode_seconds / ours.decode_seconds,
-                "end_to_end_ratio": (peer.decode_seconds + peer.encode_seconds)
-                / ours.wall_seconds,
+                "end_to_end_ratio": (peer.decode_seconds + peer.encode_seconds) / ours.wall_seconds,
             }
             for kind, peer in peers.items()
         },

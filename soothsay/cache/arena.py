@@ -42,10 +42,13 @@ class Arena:
         rows = (shape.layers, shape.heads, shape.slots, shape.head_width)
         planes = (shape.layers, shape.streams, shape.heads)
         width, positions = shape.head_width, shape.encoder_positions
-        options = {"dtype": shape.dtype, "device": shape.device}
-        self.self_k, self.self_v = torch.zeros(rows, **options), torch.zeros(rows, **options)
-        self.cross_k = torch.zeros((*planes, width, positions), **options)
-        self.cross_v = torch.zeros((*planes, positions, width), **options)
+
+        def zeros(*size: int) -> Tensor:
+            return torch.zeros(size, dtype=shape.dtype, device=shape.device)
+
+        self.self_k, self.self_v = zeros(*rows), zeros(*rows)
+        self.cross_k = zeros(*planes, width, positions)
+        self.cross_v = zeros(*planes, positions, width)
 
     def move_rows(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy self-attention rows between slots: (R,) → (R,) int64, all layers at once.

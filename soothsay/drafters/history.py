@@ -89,7 +89,9 @@ class HistoryDrafter:
             if earlier:
                 paths = [tokens[end : end + depth] for end in reversed(earlier[-_MAX_MATCHES:])]
                 chance = NGRAM_CHANCE[n]
-                return [(path, [chance] + [NGRAM_CHANCE[MAX_NGRAM]] * (len(path) - 1)) for path in paths]
+                return [
+                    (path, [chance] + [NGRAM_CHANCE[MAX_NGRAM]] * (len(path) - 1)) for path in paths
+                ]
         return []
 
 

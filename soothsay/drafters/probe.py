@@ -118,7 +118,10 @@ class AdversarialDrafter(_Probe):
         truth = list(state.truth[written:])
         chance = self._random(state)
         noise = [chance.randrange(self._vocab_size) for _ in range(4 * n)]
-        chain = lambda tokens: _evenly([root, *tokens], range(-1, len(tokens)))  # noqa: E731
+
+        def chain(tokens: Sequence[int]) -> DraftTree:
+            return _evenly([root, *tokens], range(-1, len(tokens)))
+
         match self._kind:
             case "wrong":
                 avoid = truth[0] if truth else 0

@@ -122,7 +122,8 @@ class Engine:
         if self.drafter is None or not state.request.speculate:
             return
         started = time.perf_counter()
-        prompt = [*state.prompt, *(state.request.choice.then if state.choosing else ())]
+        choice = state.request.choice
+        prompt = [*state.prompt, *(choice.then if choice else ())]
         try:
             state.draft_state = self.drafter.open(encoded, prompt, state.request.hint)
             state.drafting = True
@@ -236,9 +237,7 @@ class Engine:
                 deltas.append(Delta(state.number, tokens))
         return deltas
 
-    def _accept(
-        self, state: SequenceState, tree: DraftTree, verdict: Verdict
-    ) -> tuple[int, ...]:
+    def _accept(self, state: SequenceState, tree: DraftTree, verdict: Verdict) -> tuple[int, ...]:
         """Commit the accepted path to the sequence's state → the new output tokens."""
         path, own = verdict.acceptance.path, verdict.acceptance.token
         tokens = [tree.tokens[node] for node in path] + ([] if own is None else [own])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -163,7 +164,9 @@ def choose_rows(trials: Sequence[_Trial], quantum: int) -> list[tuple[_Trial, li
     `quantum` rows cost about as much as one, so the wave is filled up to its next multiple;
     0 means that rows are cheap and every node is taken at once.
     """
-    chosen = {id(trial): [node for node in trial.asked if node not in trial.rows] for trial in trials}
+    chosen = {
+        id(trial): [node for node in trial.asked if node not in trial.rows] for trial in trials
+    }
     others = sorted(
         (
             (-trial.tree.acceptance[node], order, node)
@@ -185,12 +188,11 @@ def _advance(trial: _Trial) -> None:
     sampling = trial.state.sampling
     try:
         while all(node in trial.rows for node in trial.asked):
-            if sampling.greedy:
-                trial.asked = trial.walk.send({n: trial.choices[n] for n in trial.asked})  # type: ignore[arg-type]
-            else:
-                rows = torch.stack([trial.rows[n] for n in trial.asked])
-                probs = warp(rows, sampling)
-                trial.asked = trial.walk.send(dict(zip(trial.asked, probs, strict=True)))  # type: ignore[arg-type]
+            rows: Any = {node: trial.choices.get(node) for node in trial.asked}
+            if not sampling.greedy:
+                probs = warp(torch.stack([trial.rows[node] for node in trial.asked]), sampling)
+                rows = dict(zip(trial.asked, probs, strict=True))
+            trial.asked = trial.walk.send(rows)
     except StopIteration as stop:
         acceptance: Acceptance = stop.value
         trial.verdict = Verdict(acceptance, _log_probs(trial, acceptance))

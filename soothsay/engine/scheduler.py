@@ -102,7 +102,9 @@ class Scheduler:
         prompt = [*request.prompt, *(request.choice.then if request.choice else ())]
         among = request.choice.among if request.choice else ()
         if not request.prompt or (request.choice and not among):
-            raise OptionError("the prompt is empty: at least one token must stand before the output")
+            raise OptionError(
+                "the prompt is empty: at least one token must stand before the output"
+            )
         if not all(0 <= token < self._spec.vocab_size for token in [*prompt, *among]):
             raise OptionError(f"the prompt holds tokens outside 0..{self._spec.vocab_size - 1}")
         if len(prompt) + bool(among) >= self._spec.max_length:

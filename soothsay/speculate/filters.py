@@ -161,7 +161,7 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
     if not bool(torch.isfinite(probs).all()):
         raise SoothsayError("no token can be drawn: logits are not finite, or all are forbidden")
     if sampling.top_p < 1.0:
-        ordered, order = probs.sort(-1, descending=True, stable=True)
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
         before = ordered.cumsum(-1) - ordered
         ordered = ordered.masked_fill(before >= sampling.top_p, 0.0)
         probs = torch.zeros_like(probs).scatter_(-1, order, ordered)

@@ -24,7 +24,8 @@ class DraftTree:
     acceptance: n estimated probabilities that the node is committed (1.0 for the root); a child's
         is never above its parent's.
     draft_probs: only for sampled trees (children drawn from q without replacement): (n, V), row i
-        is the q from which the children of node i were drawn, in the order they appear.
+        is the q from which the children of node i were drawn, in the order they appear. Whether
+        a node exists may depend on nodes before it, never on its own token or on later ones.
         None means deterministic: children chosen by rank, whatever their log_q.
     """
 
@@ -101,21 +102,30 @@ class DraftTree:
 
     def ancestor_mask(self) -> Tensor:
         """(n, n) bool: row i is True at i and at its ancestors, what node i may attend to."""
-        rows: list[list[bool]] = []
+        n = len(self.parents)
+        bits = bytearray(n * n)  # a torch operation for every node would cost a hundred times more
         for node, parent in enumerate(self.parents):
-            row = rows[parent].copy() if node else [False] * len(self.parents)
-            row[node] = True
-            rows.append(row)
-        return torch.tensor(rows)
+            if node:
+                bits[node * n : node * n + n] = bits[parent * n : parent * n + n]
+            bits[node * n + node] = 1
+        return torch.frombuffer(bits, dtype=torch.bool).view(n, n)
 
     def validate(self, vocab_size: int) -> None:
-        """InvalidTreeError unless parents come before children and tokens are in 0..V-1."""
+        """InvalidTreeError unless parents come before children, tokens are in 0..V-1, and every q
+        that children were drawn from is a distribution over the vocabulary."""
         if self.parents[0] != -1:
             raise InvalidTreeError("node 0 must be the root, with parent -1")
         if not all(0 <= parent < node for node, parent in enumerate(self.parents) if node):
             raise InvalidTreeError("every node but the root needs a parent that comes before it")
         if not all(0 <= token < vocab_size for token in self.tokens):
             raise InvalidTreeError(f"tokens must lie in 0..{vocab_size - 1}")
+        if self.draft_probs is not None:
+            if self.draft_probs.shape != (len(self.tokens), vocab_size):
+                raise InvalidTreeError("draft_probs must have a row of the vocabulary for each node")
+            drawn_from = self.draft_probs[sorted(set(self.parents[1:]))]
+            # Log-probabilities or scores in q's place would silently change what is written.
+            if not bool(((drawn_from.sum(-1) - 1.0).abs() < 1e-3).all()):
+                raise InvalidTreeError("draft_probs must sum to 1 at every node that has children")
 
     def fitted(self, root: int, vocab_size: int, max_nodes: int, max_depth: int) -> DraftTree:
         """This tree made safe to verify: valid, without duplicate children, within the limits.
@@ -132,7 +142,7 @@ class DraftTree:
         return tree if len(kept) == len(depths) <= max_nodes else tree.only(kept[:max_nodes])
 
     def merged(self) -> DraftTree:
-        """Duplicate children of one parent joined, their probabilities added.
+        """Duplicate children of one parent joined: the probabilities of equal paths are added.
 
         A sampled tree with duplicates is refused: its children were not drawn without replacement.
         """
@@ -145,26 +155,33 @@ class DraftTree:
             return self
         if self.draft_probs is not None:
             raise InvalidTreeError("a sampled tree holds the same child twice")
-        tokens, parents = list(self.tokens[:1]), [-1]
-        log_q, acceptance = list(self.log_q[:1]), list(self.acceptance[:1])
+        tokens, parents, acceptance = [self.tokens[0]], [-1], [self.acceptance[0]]
+        path_log_q = [self.log_q[0]]  # of each old node's whole path: those are what may be added
+        joined = [self.log_q[0]]
         for node in range(1, len(self.tokens)):
-            if (new := renamed[node]) == len(tokens):
+            parent, new = self.parents[node], renamed[node]
+            path_log_q.append(path_log_q[parent] + self.log_q[node])
+            if new == len(tokens):
                 tokens.append(self.tokens[node])
-                parents.append(renamed[self.parents[node]])
-                log_q.append(self.log_q[node])
+                parents.append(renamed[parent])
+                joined.append(path_log_q[node])
                 acceptance.append(self.acceptance[node])
             else:
-                log_q[new] = _log_add(log_q[new], self.log_q[node])
+                joined[new] = _log_add(joined[new], path_log_q[node])
                 room = acceptance[parents[new]]
                 acceptance[new] = min(acceptance[new] + self.acceptance[node], room)
+        log_q = joined[:1]
+        for node in range(1, len(tokens)):
+            above = joined[parents[node]]
+            log_q.append(joined[node] - above if above > -math.inf else -math.inf)
         return DraftTree(tuple(tokens), tuple(parents), tuple(log_q), tuple(acceptance))
 
     def only(self, kept: list[int]) -> DraftTree:
-        """The tree of the kept nodes, a prefix-closed set in ascending order."""
+        """The tree of the kept nodes: ascending, the root first, each with its parent."""
         renamed = {node: new for new, node in enumerate(kept)}
         return DraftTree(
             tuple(self.tokens[node] for node in kept),
-            tuple(renamed.get(self.parents[node], -1) for node in kept),
+            (-1, *(renamed[self.parents[node]] for node in kept[1:])),
             tuple(self.log_q[node] for node in kept),
             tuple(self.acceptance[node] for node in kept),
             None if self.draft_probs is None else self.draft_probs[kept],

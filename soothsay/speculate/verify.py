@@ -46,7 +46,8 @@ class Chooser(Protocol):
 def greedy_walk(tree: DraftTree, end_token: int) -> GreedyWalk:
     """Descend while a child equals the target's choice. Sent rows: node → argmax token."""
     children = _children_by_token(tree)
-    node, path = 0, []
+    node = 0
+    path: list[int] = []
     while True:
         choice = (yield (node,))[node]
         child = children[node].get(choice)
@@ -65,7 +66,8 @@ def draw_walk(tree: DraftTree, end_token: int, chooser: Chooser) -> SampledWalk:
     the target. Sent rows: node → (V,) probabilities.
     """
     children = _children_by_token(tree)
-    node, path = 0, []
+    node = 0
+    path: list[int] = []
     while True:
         token = chooser.draw((yield (node,))[node])
         child = children[node].get(token)
@@ -82,12 +84,16 @@ def rejection_walk(tree: DraftTree, end_token: int, chooser: Chooser) -> Sampled
 
     On rejection p ← norm[(p − q)₊] and q ← norm(q · 1[≠x]), the distribution the next sibling was
     drawn from; when all are rejected the last residual is drawn from. (Leviathan et al. 2023 for
-    one child; Jeon et al. 2024, recursive rejection without replacement, for several.)
+    one child; Jeon et al. 2024, recursive rejection without replacement, for several.) Exact if
+    the tree was drawn as DraftTree.draft_probs says, whatever its shape.
     """
     children = tree.children()
-    node, path = 0, []
+    node = 0
+    path: list[int] = []
     while True:
         p = (yield (node,))[node]
+        if not children[node]:
+            return Acceptance(tuple(path), chooser.draw(p))
         q = _drawn_from(tree, node)
         accepted = None
         for child in children[node]:
@@ -112,24 +118,28 @@ def traversal_walk(tree: DraftTree, end_token: int, chooser: Chooser) -> Sampled
     w(x) = min(1, w(parent) · p(x)/q(x)); the first leaf is accepted with its weight. On rejection
     it is deleted, and at its parent p ← norm[(w·p − q)₊], q ← norm(q · 1[≠x]),
     w ← S / (S + 1 − w), S being the mass of that residual. (Weng et al. 2025, Traversal
-    Verification; on a chain it is Sun et al. 2024, Block Verification.)
+    Verification; on a chain it is Sun et al. 2024, Block Verification.) Exact under the same
+    condition as rejection_walk: a node's subtree accepts with the node's weight whatever was
+    drawn inside it, so its shape may depend on all that was drawn before.
     """
     children = tree.children()
     for node, token in enumerate(tree.tokens):
         if node and token == end_token:
             children[node] = []  # nothing can follow the end
-    inner = tuple(node for node in _reachable(children) if children[node])
-    p: dict[int, Tensor] = dict((yield inner) if inner else {})
-    q = {node: _drawn_from(tree, node) for node in inner}
+    p: dict[int, Tensor] = {}  # residual rows of the nodes walked through, and their q
+    q: dict[int, Tensor] = {}
     weight = {0: 1.0}
     while True:
-        leaf, path = 0, []
-        while children[leaf]:
-            parent, leaf = leaf, children[leaf][0]
-            path.append(leaf)
-            if leaf not in weight:
-                token = tree.tokens[leaf]
-                weight[leaf] = _ratio(weight[parent] * p[parent][token], q[parent][token])
+        path = _first_path(children)
+        above = (0, *path[:-1])  # the parents of the path's nodes
+        if path and (needed := tuple(node for node in above if node not in p)):
+            p.update((yield needed))
+            q.update((node, _drawn_from(tree, node)) for node in needed)
+        for parent, node in zip(above, path, strict=False):
+            if node not in weight:
+                token = tree.tokens[node]
+                weight[node] = _ratio(weight[parent] * p[parent][token], q[parent][token])
+        leaf = path[-1] if path else 0
         if leaf == 0 or chooser.accept(weight[leaf]):
             break
         parent, token = tree.parents[leaf], tree.tokens[leaf]
@@ -152,11 +162,14 @@ def _children_by_token(tree: DraftTree) -> list[dict[int, int]]:
     return children
 
 
-def _reachable(children: list[list[int]]) -> list[int]:
-    nodes = [0]
-    for node in nodes:  # grows while it is walked
-        nodes += children[node]
-    return nodes
+def _first_path(children: list[list[int]]) -> list[int]:
+    """From below the root down first children to a leaf; empty if the root has none left."""
+    path: list[int] = []
+    node = 0
+    while children[node]:
+        node = children[node][0]
+        path.append(node)
+    return path
 
 
 def _drawn_from(tree: DraftTree, node: int) -> Tensor:

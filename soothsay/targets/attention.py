@@ -11,9 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def attend_reference(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float
-) -> Tensor:
+def attend_reference(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
     """Scaled dot-product attention as PyTorch has it: what every faster path is tested against."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 

@@ -11,6 +11,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from platformdirs import user_cache_dir
@@ -18,12 +19,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+_LAYOUT = "1"  # raise it when the conversion's result changes: older copies are then not found
 logger = logging.getLogger(__name__)
 
 
 def directory() -> Path:
-    """SOOTHSAY_CACHE, or the user's cache directory."""
-    return Path(os.environ.get("SOOTHSAY_CACHE") or user_cache_dir("soothsay")) / "weights"
+    """Where copies are: in SOOTHSAY_CACHE, or the user's cache directory."""
+    root = os.environ.get("SOOTHSAY_CACHE") or user_cache_dir("soothsay")
+    return Path(root) / "weights" / _LAYOUT
 
 
 def load(source_sha256: str) -> tuple[dict[str, Tensor], dict[str, str]] | None:
@@ -45,21 +48,24 @@ def load(source_sha256: str) -> tuple[dict[str, Tensor], dict[str, str]] | None:
 def save(source_sha256: str, tensors: Mapping[str, Tensor], facts: dict[str, str]) -> None:
     """Keep converted tensors. A cache that cannot be written is a loss of time, not an error."""
     folder = directory()
+    scratch: Path | None = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
         os.close(handle)
-    except OSError as error:
-        logger.warning("converted weights are not kept: %s", error)
-        return
-    try:
+        scratch = Path(name)
         save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, name, facts)
-        os.replace(name, folder / f"{source_sha256}-{_sha256(name)}.safetensors")
+        with scratch.open("r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(scratch, folder / f"{source_sha256}-{_sha256(scratch)}.safetensors")
     except (OSError, SafetensorError) as error:
-        logger.warning("converted weights are not kept: %s", error)
-        Path(name).unlink(missing_ok=True)
+        logger.warning("converted weights are not kept (%s): set SOOTHSAY_CACHE", error)
+    finally:
+        if scratch is not None:
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
 
 
-def _sha256(path: str | Path) -> str:
-    with open(path, "rb") as file:
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

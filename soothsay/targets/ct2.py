@@ -3,7 +3,8 @@
 Container (little endian): uint32 version, string spec name, uint32 revision, uint32 count, then per
 variable: string name, uint8 rank, uint32 dims, uint8 dtype, uint32 bytes, data; then uint32 alias
 count and pairs of strings. A string is a uint16 length, zero byte included, and its bytes.
-Nothing in a file is trusted: every length is checked against what is left of it.
+Nothing in a file is trusted: every length is checked against what is left of it, and nothing is
+allocated for a size that is only declared.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from soothsay.types import WeightsError
 CONTAINER_VERSION = 6
 _DTYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
 _MAX_RANK = 4
+_MAX_ENTRIES = 20_000  # Whisper large has some 1,300 variables; each costs far more than its bytes
 _Take: TypeAlias = Callable[[str], Tensor]
 
-# Variables that describe the architecture; a value other than Whisper's is another model.
+# Variables that describe the architecture; a value other than Whisper's is another model. Which of
+# them are written depends on the converter's version.
 _WHISPER_FACTS = {
     "decoder/activation": 3,
     "decoder/alibi": 0,
+    "decoder/alibi_use_positive_positions": 0,
+    "decoder/scale_alibi": 0,
     "decoder/pre_norm": 1,
     "decoder/scale_embeddings": 0,
     "decoder/start_from_zero_embedding": 0,
@@ -39,7 +44,7 @@ _WHISPER_FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a container holds. Tensors are views of the buffer it was read from."""
+    """What a container holds. Tensors are copies: data in a container is not aligned."""
 
     spec: str
     variables: dict[str, Tensor]
@@ -57,6 +62,12 @@ class _Cursor:
         part = memoryview(self._buffer)[self._at : end]
         self._at = end
         return part
+
+    def count(self, what: str) -> int:
+        count = self.number("I")
+        if count > _MAX_ENTRIES:
+            raise WeightsError(f"it declares {count} {what}")
+        return count
 
     def number(self, code: str) -> int:
         return int(struct.unpack(f"<{code}", self.take(struct.calcsize(code)))[0])
@@ -82,14 +93,16 @@ def read_container(buffer: bytearray) -> Container:
     spec = cursor.string()
     cursor.number("I")  # revision of the spec: the strict name map decides what we can read
     variables: dict[str, Tensor] = {}
-    for _ in range(cursor.number("I")):
+    for _ in range(cursor.count("variables")):
         name, tensor = _variable(cursor)
         if name in variables:
             raise WeightsError(f"{name} stands in it twice")
         variables[name] = tensor
     aliases = {}
-    for _ in range(cursor.number("I")):
+    for _ in range(cursor.count("aliases")):
         alias = cursor.string()
+        if alias in aliases:
+            raise WeightsError(f"the alias {alias} stands in it twice")
         aliases[alias] = cursor.string()
     if not cursor.at_end:
         raise WeightsError("there are bytes behind its end")
@@ -104,11 +117,13 @@ def _variable(cursor: _Cursor) -> tuple[str, Tensor]:
     code, size = cursor.number("B"), cursor.number("I")
     if code not in _DTYPES:
         raise WeightsError(f"{name} has unknown dtype {code}")
-    kind = np.dtype(_DTYPES[code])
+    kind = np.dtype(_DTYPES[code]).newbyteorder("<")
+    if 0 in dims:
+        raise WeightsError(f"{name} is empty")
     if math.prod(dims) * kind.itemsize != size:
         raise WeightsError(f"{name} has {size} bytes for shape {dims} of {kind}")
     array = np.frombuffer(cursor.take(size), kind).reshape(dims)
-    return name, torch.from_numpy(array)
+    return name, torch.from_numpy(array.astype(_DTYPES[code]))
 
 
 def whisper_tensors(container: Container) -> tuple[dict[str, Tensor], int, int]:
@@ -121,7 +136,7 @@ def whisper_tensors(container: Container) -> tuple[dict[str, Tensor], int, int]:
         raise WeightsError(f"it holds a {container.spec}, not a Whisper model")
     left = dict(container.variables)
     for name, value in _WHISPER_FACTS.items():
-        if name in left and left.pop(name).tolist() != value:
+        if name in left and not left.pop(name).eq(value).all():
             raise WeightsError(f"{name} is not Whisper's")
     aliases = dict(container.aliases)
     if aliases.pop("decoder/projection/weight", None) != "decoder/embeddings/weight" or aliases:
@@ -132,7 +147,7 @@ def whisper_tensors(container: Container) -> tuple[dict[str, Tensor], int, int]:
             raise WeightsError(f"the tensor {name} is missing")
         return left.pop(name)
 
-    heads = [int(take(f"{side}/num_heads")) for side in ("encoder", "decoder")]
+    heads = [_whole_number(take, f"{side}/num_heads") for side in ("encoder", "decoder")]
     tensors: dict[str, Tensor] = {
         "model.decoder.embed_tokens.weight": take("decoder/embeddings/weight")
     }
@@ -150,6 +165,13 @@ def whisper_tensors(container: Container) -> tuple[dict[str, Tensor], int, int]:
     if left:
         raise WeightsError(f"it holds tensors that Whisper has not: {', '.join(sorted(left))}")
     return tensors, heads[0], heads[1]
+
+
+def _whole_number(take: _Take, name: str) -> int:
+    tensor = take(name)
+    if tensor.dim() or tensor.is_floating_point():
+        raise WeightsError(f"{name} is not one whole number")
+    return int(tensor)
 
 
 def _layer(tensors: dict[str, Tensor], ours: str, take: _Take, theirs: str, side: str) -> None:
@@ -178,7 +200,7 @@ def _norm(tensors: dict[str, Tensor], ours: str, take: _Take, theirs: str) -> No
 def _linear(tensors: dict[str, Tensor], ours: list[str], take: _Take, theirs: str) -> None:
     """One fused layer → its parts, in order."""
     weight, bias = take(f"{theirs}/weight"), take(f"{theirs}/bias")
-    if weight.shape[0] % len(ours) or bias.shape != weight.shape[:1]:
+    if weight.dim() != 2 or weight.shape[0] % len(ours) or bias.shape != weight.shape[:1]:
         raise WeightsError(f"{theirs} has shapes {tuple(weight.shape)} and {tuple(bias.shape)}")
     for name, w, b in zip(ours, weight.chunk(len(ours)), bias.chunk(len(ours)), strict=True):
         tensors[f"{name}.weight"] = w

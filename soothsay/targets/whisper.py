@@ -22,6 +22,12 @@ from soothsay.targets.target import Encoded, TargetSpec, TreeBatch, TreeSpan
 
 
 @dataclass(frozen=True, slots=True)
+class Conv:
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Norm:
     weight: Tensor
     bias: Tensor
@@ -53,7 +59,7 @@ class WhisperTarget:
         self,
         files: ModelFiles,
         dtype: torch.dtype = torch.float32,
-        device: torch.device = torch.device("cpu"),  # noqa: B008 - an immutable value
+        device: torch.device = torch.device("cpu"),
     ) -> None:
         sizes = files.config
         self.device, self.dtype = device, dtype
@@ -71,8 +77,8 @@ class WhisperTarget:
             weights_sha256=files.sha256,
         )
         read = _Reader(files.tensors, dtype, device)
-        self.conv1 = read.tensors("model.encoder.conv1", "weight", "bias")
-        self.conv2 = read.tensors("model.encoder.conv2", "weight", "bias")
+        self.conv1 = Conv(*read.tensors("model.encoder.conv1", "weight", "bias"))
+        self.conv2 = Conv(*read.tensors("model.encoder.conv2", "weight", "bias"))
         (self.encoder_positions,) = read.tensors("model.encoder.embed_positions", "weight")
         (self.positions,) = read.tensors("model.decoder.embed_positions", "weight")
         self.encoder_norm = read.norm("model.encoder.layer_norm")
@@ -105,12 +111,12 @@ class WhisperTarget:
 
     def encode(self, features: Tensor) -> Encoded:
         x = features.to(self.device, self.dtype)
-        x = F.gelu(F.conv1d(x, *self.conv1, padding=1))
-        x = F.gelu(F.conv1d(x, *self.conv2, stride=2, padding=1)).transpose(1, 2)
+        x = F.gelu(F.conv1d(x, self.conv1.weight, self.conv1.bias, padding=1))
+        x = F.gelu(F.conv1d(x, self.conv2.weight, self.conv2.bias, 2, 1)).transpose(1, 2)
         x = x + self.encoder_positions
         for block in self.encoder:
             qkv = block.self_qkv(block.self_norm(x))
-            q, k, v = qkv.unflatten(-1, (3, self.encoder_heads, -1)).permute(2, 0, 3, 1, 4)
+            q, k, v = qkv.view(*qkv.shape[:2], 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
             mixed = F.scaled_dot_product_attention(q, k, v)
             x = x + block.self_out(mixed.transpose(1, 2).flatten(2))
             x = x + block.ffn_down(F.gelu(block.ffn_up(block.ffn_norm(x))))
@@ -119,13 +125,17 @@ class WhisperTarget:
     def write_cross(self, encoded: Encoded, arena: Arena, streams: Sequence[int]) -> None:
         for layer, block in enumerate(self.decoder):
             assert block.cross_kv is not None
-            kv = block.cross_kv(encoded.hidden).unflatten(-1, (2, self.heads, self.head_width))
+            kv = block.cross_kv(encoded.hidden)
+            kv = kv.view(*kv.shape[:2], 2, self.heads, self.head_width)
             for segment, stream in enumerate(streams):
                 arena.cross_k[layer, stream] = kv[segment, :, 0].permute(1, 2, 0)
                 arena.cross_v[layer, stream] = kv[segment, :, 1].transpose(0, 1)
 
     def forward_tree(self, batch: TreeBatch, arena: Arena) -> Tensor:
-        x = F.embedding(batch.tokens, self.embedding).to(self.dtype) + self.positions[batch.positions]
+        x = (
+            F.embedding(batch.tokens, self.embedding).to(self.dtype)
+            + self.positions[batch.positions]
+        )
         biases = [
             None if s.mask is None else tree_bias(s.mask, s.committed, self.dtype)
             for s in batch.spans
@@ -153,7 +163,7 @@ class WhisperTarget:
         arena: Arena,
         layer: int,
     ) -> Tensor:
-        q, k, v = qkv.unflatten(1, (3, self.heads, self.head_width)).permute(1, 2, 0, 3)
+        q, k, v = qkv.view(-1, 3, self.heads, self.head_width).permute(1, 2, 0, 3)
         keys, values = arena.self_k[layer], arena.self_v[layer]
         mixed = []
         for span, bias in zip(spans, biases, strict=True):
@@ -163,15 +173,13 @@ class WhisperTarget:
             keys[:, fresh:end] = k[:, rows]
             values[:, fresh:end] = v[:, rows]
             k_t = keys[:, span.slot : end].transpose(1, 2)
-            mixed.append(
-                attend(q[:, rows], k_t, values[:, span.slot : end], bias, self._scale)
-            )
+            mixed.append(attend(q[:, rows], k_t, values[:, span.slot : end], bias, self._scale))
         return self._merge_heads(mixed)
 
     def _cross_attention(
         self, q: Tensor, spans: Sequence[TreeSpan], arena: Arena, layer: int
     ) -> Tensor:
-        q = q.unflatten(1, (self.heads, self.head_width)).transpose(0, 1)
+        q = q.view(-1, self.heads, self.head_width).transpose(0, 1)
         keys, values = arena.cross_k[layer], arena.cross_v[layer]
         return self._merge_heads(
             [

@@ -42,7 +42,8 @@ def segments_of(
     beginning. Times never leave the window.
     """
     segments: list[TextSegment] = []
-    start, text_tokens = 0.0, []
+    start = 0.0
+    text_tokens: list[int] = []
 
     def close(end: float) -> None:
         text = vocabulary.decode(text_tokens)

@@ -1,4 +1,4 @@
-"""Whisper's vocabulary: special tokens, prompts, and text from tokens, all at once or as they come."""
+"""Whisper's vocabulary: special tokens, prompts, and text from tokens, whole or as they come."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class WhisperTokens:
         if code not in self.languages:
             raise OptionError(f"unknown language {language!r}: give a code such as en, zh or de")
         if not self.multilingual and code != "en":
-            raise OptionError(f"this model writes English only: language {language!r} needs another")
+            raise OptionError(
+                f"this model writes English only: language {language!r} needs another"
+            )
         return self.languages[code]
 
     def prompt_end(self, task: str, timestamps: bool) -> tuple[int, ...]:
@@ -77,7 +79,7 @@ class WhisperTokens:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Tokens → text. Special tokens and timestamps are left out; broken UTF-8 becomes U+FFFD."""
+        """Tokens → text. Special tokens and timestamps are left out; bad UTF-8 becomes U+FFFD."""
         detokenizer = Detokenizer(self)
         return detokenizer.push(tokens) + detokenizer.flush()
 
@@ -91,7 +93,7 @@ class WhisperTokens:
         """The bytes of every text token (ids below end-of-text), by GPT-2's byte alphabet."""
         alphabet = _byte_alphabet()
         return [
-            bytes(alphabet[char] for char in self._tokenizer.id_to_token(token))
+            bytes(alphabet[char] for char in self._tokenizer.id_to_token(token) or "")
             for token in range(self.end_of_text)
         ]
 

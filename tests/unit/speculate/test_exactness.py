@@ -157,9 +157,7 @@ def drawn_tree(
         while len(rows) < len(tokens):
             rows.append(torch.zeros(vocab, dtype=torch.float64))
         n = len(tokens)
-        return DraftTree(
-            tuple(tokens), tuple(parents), (0.0,) * n, (1.0,) * n, torch.stack(rows)
-        )
+        return DraftTree(tuple(tokens), tuple(parents), (0.0,) * n, (1.0,) * n, torch.stack(rows))
 
     return draft
 

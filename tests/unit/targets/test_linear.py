@@ -4,7 +4,9 @@ import torch.nn.functional as F
 
 from soothsay.targets.linear import Linear, packed_rows
 
-needs_packing = pytest.mark.skipif(not packed_rows(), reason="this CPU has no FBGEMM float16 kernel")
+needs_packing = pytest.mark.skipif(
+    not packed_rows(), reason="this CPU has no FBGEMM float16 kernel"
+)
 
 
 def random_weights(out: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
