@@ -102,11 +102,10 @@ class TimestampRules:
         logits[:, self.no_timestamps] = -math.inf
         for row, history in enumerate(histories):
             self._forbid(logits[row], history)
+        # Both sides lack the softmax's denominator, which is the same and costs a pass over V.
         words = logits[:, : self.first]
-        log_probs = torch.log_softmax(logits, -1)
-        timestamps = log_probs[:, self.first :].logsumexp(-1)
-        likelier = timestamps > log_probs[:, : self.first].max(-1).values
-        words[likelier] = -math.inf
+        likelier = logits[:, self.first :].logsumexp(-1) > words.amax(-1)
+        words.masked_fill_(likelier[:, None], -math.inf)
 
     def _forbid(self, row: Tensor, history: Sequence[int]) -> None:
         first = self.first
@@ -153,7 +152,8 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
     """
     if sampling.greedy:
         raise ValueError("temperature 0 has no distribution to warp: take the argmax")
-    scaled = logits / sampling.temperature
+    # From the maximum down, so that no temperature, however small, overflows.
+    scaled = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         kth = scaled.topk(sampling.top_k, -1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < kth, -math.inf)
@@ -161,12 +161,21 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
     if not bool(torch.isfinite(probs).all()):
         raise SoothsayError("no token can be drawn: logits are not finite, or all are forbidden")
     if sampling.top_p < 1.0:
-        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-        before = ordered.cumsum(-1) - ordered
-        ordered = ordered.masked_fill(before >= sampling.top_p, 0.0)
-        probs = torch.zeros_like(probs).scatter_(-1, order, ordered)
-        probs = probs / probs.sum(-1, keepdim=True)
+        probs = torch.stack([_nucleus(row, sampling.top_p) for row in probs])
     return probs
+
+
+def _nucleus(probs: Tensor, mass: float) -> Tensor:
+    """(V,) → the smallest set of likeliest tokens that holds `mass`, normalised."""
+    # Tokens below (1 - mass)/V hold less than 1 - mass together, so the set needs none of them:
+    # that spares sorting nearly all of the vocabulary.
+    likely = (probs >= (1.0 - mass) / len(probs)).nonzero().flatten()
+    ordered, order = probs[likely].sort(descending=True, stable=True)
+    before = torch.nn.functional.pad(ordered.cumsum(0)[:-1], (1, 0))
+    kept = likely[order[before < mass]]
+    nucleus = torch.zeros_like(probs)
+    nucleus[kept] = probs[kept]
+    return nucleus / nucleus.sum()
 
 
 class RngChooser:
@@ -181,8 +190,15 @@ class RngChooser:
 
     def draw(self, probs: Tensor) -> int:
         """A token drawn from (V,) probabilities."""
-        return int(torch.multinomial(probs.cpu(), 1, generator=self._generator))
+        # One uniform against the sums: torch.multinomial draws V of them, which costs ten times
+        # more. The uniform lies in (0, total], so that a token of probability 0 is never met.
+        sums = probs.cpu().double().cumsum(0)
+        return int(torch.searchsorted(sums, (1.0 - self._uniform()) * sums[-1]))
 
     def accept(self, probability: float) -> bool:
         """True with that probability."""
-        return float(torch.rand((), generator=self._generator, dtype=torch.float64)) < probability
+        return self._uniform() < probability
+
+    def _uniform(self) -> float:
+        """From [0, 1)."""
+        return float(torch.rand((), generator=self._generator, dtype=torch.float64))

@@ -121,7 +121,7 @@ class DraftTree:
             raise InvalidTreeError(f"tokens must lie in 0..{vocab_size - 1}")
         if self.draft_probs is not None:
             if self.draft_probs.shape != (len(self.tokens), vocab_size):
-                raise InvalidTreeError("draft_probs must have a row of the vocabulary for each node")
+                raise InvalidTreeError("draft_probs needs one row of the vocabulary a node")
             drawn_from = self.draft_probs[sorted(set(self.parents[1:]))]
             # Log-probabilities or scores in q's place would silently change what is written.
             if not bool(((drawn_from.sum(-1) - 1.0).abs() < 1e-3).all()):
