@@ -7,6 +7,7 @@ written beside its final name and renamed, so that two processes, or a full disk
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import tempfile
@@ -36,7 +37,7 @@ def load(source_sha256: str) -> tuple[dict[str, Tensor], dict[str, str]] | None:
         try:
             if _sha256(path) == path.stem.rpartition("-")[2]:
                 with safe_open(path, framework="pt") as file:
-                    facts = file.metadata() or {}
+                    facts = json.loads(file.metadata()["facts"])
                 return load_file(path), facts
             logger.warning("%s is damaged and will be made anew", path)
             path.unlink()
@@ -54,7 +55,9 @@ def save(source_sha256: str, tensors: Mapping[str, Tensor], facts: dict[str, str
         handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
         os.close(handle)
         scratch = Path(name)
-        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, name, facts)
+        # One key: the order of several would change the bytes, and the name, from run to run.
+        metadata = {"facts": json.dumps(facts)}
+        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, name, metadata)
         with scratch.open("r+b") as file:
             os.fsync(file.fileno())
         os.replace(scratch, folder / f"{source_sha256}-{_sha256(scratch)}.safetensors")

@@ -74,10 +74,10 @@ class _Cursor:
 
     def string(self) -> str:
         raw = bytes(self.take(self.number("H")))
-        try:
-            return raw.rstrip(b"\0").decode()
-        except UnicodeDecodeError as error:
-            raise WeightsError(f"a name before byte {self._at} is not text") from error
+        text = raw.rstrip(b"\0").decode(errors="replace")
+        if not text.isascii() or not text.isprintable():  # names go into one-line errors
+            raise WeightsError(f"a name before byte {self._at} is not text")
+        return text
 
     @property
     def at_end(self) -> bool:
