@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,10 +90,13 @@ def resolve(model: str | Path, download: bool = False) -> ModelFiles:
 
     download: fetch from the hub what is not in its cache. WeightsError in one line otherwise.
     """
-    path = Path(model).expanduser()
+    # os.path, because unlike pathlib it takes any string: too long, of unknown users, with nulls.
+    folder = os.path.expanduser(model)
     name = str(model).removeprefix("openai/").removeprefix("whisper-")
     # A folder that merely happens to be called "base" does not hide the model of that name.
-    if (path / "config.json").is_file() or (path.is_dir() and name not in HUB_REPOSITORIES):
+    holds_model = os.path.isfile(os.path.join(folder, "config.json"))
+    if holds_model or (os.path.isdir(folder) and name not in HUB_REPOSITORIES):
+        path = Path(folder)
         return _from_directory(path, path.resolve().name)
     installed = [d for d in DISTRIBUTIONS if d.model == name and d.installed]
     if installed:

@@ -21,11 +21,6 @@ TENSORS = {
 FACTS = {"encoder_heads": "2", "decoder_heads": "4"}
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOOTHSAY_CACHE", str(tmp_path / "cache"))
-
-
 def kept() -> list[Path]:
     return [path for path in convert_cache.directory().rglob("*") if path.is_file()]
 
