@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -20,29 +20,29 @@ from soothsay.types import OptionError, Price
 
 @dataclass(slots=True)
 class ProbeState:
-    """tokens: the prompt's last token and all committed ones; truth: the request's hint."""
+    """tokens: the prompt's last token and all committed ones; truth: the request's hint, then
+    end-of-text; chance: this sequence's own, so that sampled trees are drawn anew for each."""
 
     tokens: list[int]
-    truth: tuple[int, ...] = field(default=())
+    truth: tuple[int, ...]
+    chance: random.Random
 
 
 class _Probe:
     """What the probes share: they remember the committed text and nothing else."""
 
     def __init__(self, vocab_size: int, end_token: int, seed: int) -> None:
-        self._vocab_size, self._end_token, self._seed = vocab_size, end_token, seed
+        self._vocab_size, self._end_token = vocab_size, end_token
+        self._chance = random.Random(seed)
 
     def open(
         self, encoded: Encoded, prompt: Sequence[int], hint: Sequence[int] | None
     ) -> ProbeState:
-        return ProbeState([prompt[-1]], (*(hint or ()), self._end_token))
+        chance = random.Random(self._chance.getrandbits(60))
+        return ProbeState([prompt[-1]], (*(hint or ()), self._end_token), chance)
 
     def advance(self, state: ProbeState, tokens: Sequence[int]) -> None:
         state.tokens += tokens
-
-    def _random(self, state: ProbeState) -> random.Random:
-        """The same for the same seed, position and root, whatever ran before."""
-        return random.Random(hash((self._seed, len(state.tokens), state.tokens[-1])))
 
 
 class OracleDrafter(_Probe):
@@ -56,7 +56,7 @@ class OracleDrafter(_Probe):
         self._accuracy = accuracy
 
     def propose(self, state: ProbeState, price: Price) -> DraftTree:
-        chance = self._random(state)
+        chance = state.chance
         written = len(state.tokens) - 1
         path = [
             token if chance.random() < self._accuracy else chance.randrange(self._vocab_size)
@@ -78,7 +78,7 @@ class RandomDrafter(_Probe):
         self._sampled = sampled
 
     def propose(self, state: ProbeState, price: Price) -> DraftTree:
-        chance = self._random(state)
+        chance = state.chance
         size = chance.randint(1, price.nodes)
         parents = [-1] + [chance.randrange(node) for node in range(1, size)]
         if self._sampled:
@@ -116,7 +116,7 @@ class AdversarialDrafter(_Probe):
     def propose(self, state: ProbeState, price: Price) -> DraftTree:
         root, written, n = state.tokens[-1], len(state.tokens) - 1, price.nodes
         truth = list(state.truth[written:])
-        chance = self._random(state)
+        chance = state.chance
         noise = [chance.randrange(self._vocab_size) for _ in range(4 * n)]
 
         def chain(tokens: Sequence[int]) -> DraftTree:

@@ -14,13 +14,14 @@ from fixtures.toy_whisper import END, SIZES, VOCAB, toy_features, toy_files
 from soothsay.control.budget import FixedBudget
 from soothsay.drafters.drafter import Drafter
 from soothsay.drafters.history import HistoryDrafter
-from soothsay.drafters.probe import AdversarialDrafter, OracleDrafter, RandomDrafter
+from soothsay.drafters.probe import AdversarialDrafter, OracleDrafter, ProbeState, RandomDrafter
 from soothsay.engine.engine import Engine
 from soothsay.engine.request import PromptChoice, Request
 from soothsay.reference import Reference
 from soothsay.speculate.filters import LogitFilter, NoRepeatNgram, SuppressAtBegin, SuppressTokens
+from soothsay.speculate.tree import DraftTree
 from soothsay.targets.whisper import WhisperTarget
-from soothsay.types import FinishReason, OptionError, Sampling
+from soothsay.types import FinishReason, OptionError, Price, Sampling
 
 FILES = toy_files(1)
 REFERENCE = Reference(FILES)
@@ -247,17 +248,32 @@ def test_impossible_requests_are_refused(options: dict, message: str) -> None:
     assert running.scheduler.idle
 
 
+class NearDrafter(RandomDrafter):
+    """Two children, and two below the first, drawn from a q not far from the target's p."""
+
+    def __init__(self, q: list[float]) -> None:
+        super().__init__(VOCAB, END, seed=1)
+        self._q = torch.tensor(q)
+
+    def propose(self, state: ProbeState, price: Price) -> DraftTree:
+        generator = torch.Generator().manual_seed(state.chance.getrandbits(60))
+        drawn = [torch.multinomial(self._q, 2, generator=generator).tolist() for _ in range(2)]
+        tokens, rows = (state.tokens[-1], *drawn[0], *drawn[1]), torch.zeros(5, VOCAB)
+        rows[0] = rows[1] = self._q
+        return DraftTree(tokens, (-1, 0, 0, 1, 1), (0.0,) * 5, (1.0, 0.5, 0.5, 0.2, 0.2), rows)
+
+
 @pytest.mark.parametrize(
     ("drafter", "rule"),
     [
         (None, "traversal"),
         (RandomDrafter(VOCAB, END, seed=1), "traversal"),
-        (RandomDrafter(VOCAB, END, seed=1, sampled=True), "traversal"),
-        (RandomDrafter(VOCAB, END, seed=1, sampled=True), "rejection"),
+        (NearDrafter, "traversal"),
+        (NearDrafter, "rejection"),
     ],
     ids=["plain", "ranked", "traversal", "rejection"],
 )
-def test_sampled_pipeline_by_chi_square(drafter: Drafter | None, rule: str) -> None:
+def test_sampled_pipeline_by_chi_square(drafter, rule: str) -> None:
     """The first two tokens of 1,600 sampled texts follow the target's warped distribution."""
     sampling = {"temperature": 1.5, "top_k": 6, "top_p": 0.95}
     prompt, features, samples = (1, 5), toy_features(5), 1600
@@ -281,6 +297,8 @@ def test_sampled_pipeline_by_chi_square(drafter: Drafter | None, rule: str) -> N
             cells[(END,)] = p
         elif p:
             cells |= {(first, t): p * q for t, q in enumerate(warped([first])) if q}
+    if drafter is NearDrafter:
+        drafter = NearDrafter([0.7 * p + 0.3 / VOCAB for p in warped([])])
     running = engine(drafter, nodes=5, sampled_rule=rule)
     results = running.run(
         [
