@@ -13,9 +13,14 @@ from soothsay.targets.load import ModelFiles, available, resolve
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--clips", type=int, default=5, help="real clips for each parity test")
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _threads() -> None:
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
+def _one_thread() -> None:
+    """Toy tensors gain nothing from threads, and threads that wait for each other lose much."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

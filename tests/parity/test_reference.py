@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fixtures.huggingface import huggingface
 from fixtures.toy_whisper import SIZES, toy_features, toy_files
 
 from soothsay.cache.arena import Arena
@@ -11,34 +12,6 @@ from soothsay.reference import Reference
 from soothsay.targets.load import ModelFiles
 from soothsay.targets.target import TreeBatch, TreeSpan
 from soothsay.targets.whisper import WhisperTarget
-
-transformers = pytest.importorskip("transformers")
-
-
-def huggingface(files: ModelFiles, dtype: torch.dtype) -> torch.nn.Module:
-    s = files.config
-    config = transformers.WhisperConfig(
-        vocab_size=s.vocab_size,
-        d_model=s.width,
-        encoder_layers=s.encoder_layers,
-        decoder_layers=s.decoder_layers,
-        encoder_attention_heads=s.encoder_heads,
-        decoder_attention_heads=s.decoder_heads,
-        encoder_ffn_dim=s.encoder_ffn,
-        decoder_ffn_dim=s.decoder_ffn,
-        num_mel_bins=s.mel_bins,
-        max_source_positions=s.max_source_positions,
-        max_target_positions=s.max_target_positions,
-        pad_token_id=0,
-        bos_token_id=0,
-        eos_token_id=0,
-        decoder_start_token_id=1,
-    )
-    model = transformers.WhisperForConditionalGeneration(config).eval().to(dtype)
-    state = {name: tensor.to(dtype) for name, tensor in files.tensors.items()}
-    state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
-    model.load_state_dict(state, strict=True)
-    return model
 
 
 @pytest.fixture(scope="module", params=[0, 1])
