@@ -59,7 +59,7 @@ def _clear_errors() -> Iterator[None]:
     try:
         yield
     except SoothsayError as error:
-        errors.print(f"soothsay: {error}", markup=False)
+        errors.print(f"soothsay: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(2) from error
 
 
@@ -158,7 +158,7 @@ def transcribe(
                 _print_stats(file, done)
         except SoothsayError as error:
             failed = True
-            errors.print(f"soothsay: {file}: {error}", markup=False)
+            errors.print(f"soothsay: {file}: {error}", markup=False, soft_wrap=True)
     if failed:
         raise typer.Exit(2)
 
@@ -166,7 +166,7 @@ def transcribe(
 def _transcribe_one(recogniser: Recogniser, file: Path, options: Options) -> Transcription:
     waveform = decode(file)
     for warning in waveform.warnings:
-        errors.print(f"soothsay: {file}: warning: {warning}", markup=False)
+        errors.print(f"soothsay: {file}: warning: {warning}", markup=False, soft_wrap=True)
     seconds = len(waveform.samples) / waveform.sample_rate
     with _progress(file.name, round(seconds), "s") as update:
         return recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))

@@ -128,13 +128,14 @@ def forward_costs(recogniser: Recogniser, request: Request) -> dict[int, float]:
     """
     target, arena = recogniser.target, recogniser.engine.arena
     target.write_cross(target.encode(request.features[None]), arena, [0])
+    context = min(STEP_CONTEXT, target.spec.max_length - max(STEP_NODES))
     seconds: dict[int, list[float]] = {nodes: [] for nodes in STEP_NODES}
     for _ in range(STEP_REPEATS):
         for nodes, taken in seconds.items():
             batch = TreeBatch(
                 tokens=torch.zeros(nodes, dtype=torch.int64),
-                positions=torch.arange(STEP_CONTEXT, STEP_CONTEXT + nodes),
-                spans=(TreeSpan(0, nodes, 0, STEP_CONTEXT, 0, _chain(nodes)),),
+                positions=torch.arange(context, context + nodes),
+                spans=(TreeSpan(0, nodes, 0, context, 0, _chain(nodes)),),
             )
             started = time.perf_counter()
             hidden = target.forward_tree(batch, arena)

@@ -41,7 +41,7 @@ def load(source_sha256: str) -> tuple[dict[str, Tensor], dict[str, str]] | None:
                 return load_file(path), facts
             logger.warning("%s is damaged and will be made anew", path)
             path.unlink()
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
             logger.warning("%s cannot be used: %s", path, error)
     return None
 

@@ -1,0 +1,207 @@
+"""The command line on a toy model: what goes where, what is refused, and with which status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fixtures.model_directory import write_toy_model
+from typer.testing import CliRunner, Result
+
+from soothsay.bench.workload import CLIPS
+from soothsay.cli import app
+
+CLIP = CLIPS.parent / "en-weather.ogg"
+OTHER = CLIPS.parent / "zh-thanks.ogg"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_toy_model(tmp_path_factory.mktemp("toy")))
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def one_line(result: Result) -> str:
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_json_is_one_object_a_file_and_nothing_else(model: str) -> None:
+    result = run("transcribe", "--model", model, "--json", CLIP, OTHER)
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(rows) == 2
+    for row in rows:
+        assert row.keys() == {"text", "language", "segments", "stats"}
+        assert row["stats"]["tokens"] > 0
+        assert row["stats"]["tokens_per_forward"] == pytest.approx(
+            row["stats"]["tokens"] / row["stats"]["target_forwards"]
+        )
+        assert row["text"] == "".join(segment["text"] for segment in row["segments"]).strip()
+    assert rows[0]["stats"]["audio_seconds"] == pytest.approx(2.62, abs=0.1)
+
+
+def test_speculation_changes_nothing(model: str) -> None:
+    texts = [
+        run("transcribe", "--model", model, "--speculate", drafter, "--dtype", "float32", CLIP)
+        for drafter in ("off", "auto", "random", "adversarial:deep")
+    ]
+    assert {result.exit_code for result in texts} == {0}
+    assert len({result.stdout for result in texts}) == 1
+
+
+def test_a_bad_file_is_named_and_the_others_go_on(model: str, tmp_path: Path) -> None:
+    empty, text = tmp_path / "empty.wav", tmp_path / "text.wav"
+    empty.touch()
+    text.write_text("not audio\n" * 50)
+    missing = tmp_path / "missing.wav"
+    result = run("transcribe", "--model", model, empty, CLIP, text, missing, tmp_path)
+    assert result.exit_code == 2
+    assert str(CLIP) in result.stdout
+    lines = result.stderr.splitlines()
+    assert len(lines) == 4
+    for line, path in zip(lines, (empty, text, missing, tmp_path), strict=True):
+        assert line.startswith(f"soothsay: {path}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "nowhere"], "nowhere"),
+        (["--language", "xx"], "unknown language 'xx'"),
+        (["--task", "sing"], "unknown task 'sing'"),
+        (["--task", "translate"], "English only"),
+        (["--timestamps", "word"], "unknown timestamps 'word'"),
+        (["--format", "doc"], "unknown format 'doc'"),
+        (["--temperature", "-1"], "temperature"),
+        (["--speculate", "magic"], "unknown drafter 'magic'"),
+        (["--dtype", "float8"], "unknown dtype 'float8'"),
+        (["--resume"], "--output-dir"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(
+    model: str, arguments: list[str], message: str
+) -> None:
+    given = [] if "--model" in arguments else ["--model", model]
+    assert message in one_line(run("transcribe", *given, *arguments, CLIP))
+
+
+@pytest.mark.parametrize(
+    ("format", "beginning"),
+    [
+        ("srt", "1\n00:00:0"),
+        ("vtt", "WEBVTT\n\n00:00:0"),
+        ("verbose_json", '{"task": "transcribe"'),
+    ],
+)
+def test_formats(model: str, format: str, beginning: str) -> None:
+    arguments = ["transcribe", "--model", model, "--timestamps", "segment", "--format", format]
+    result = run(*arguments, CLIP)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(beginning)
+
+
+def test_output_directory_and_resume(model: str, tmp_path: Path) -> None:
+    arguments = ["transcribe", "--model", model, "--output-dir", tmp_path / "out", CLIP, OTHER]
+    assert run(*arguments).stdout == ""
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["en-weather.txt", "zh-thanks.txt"]
+    kept = tmp_path / "out" / "en-weather.txt"
+    kept.write_text("kept\n")
+    (tmp_path / "out" / "zh-thanks.txt").unlink()
+    assert run(*arguments, "--resume").exit_code == 0
+    assert kept.read_text() == "kept\n"
+    assert (tmp_path / "out" / "zh-thanks.txt").stat().st_size > 1
+
+
+def test_two_inputs_for_one_output_are_refused(model: str, tmp_path: Path) -> None:
+    result = run("transcribe", "--model", model, "--output-dir", tmp_path, CLIP, "x/en-weather.wav")
+    assert "rename one" in one_line(result)
+
+
+@pytest.mark.parametrize("drafter", ["history", "random", "oracle:0.8"])
+@pytest.mark.parametrize("batch", ["1", "3"])
+def test_verify_finds_all_identical(model: str, drafter: str, batch: str) -> None:
+    arguments = ["verify", "--model", model, "--manifest", CLIPS, "--limit", "4", "--json"]
+    result = run(*arguments, "--language", "en", "--drafter", drafter, "--batch", batch)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["total"], report["identical"], report["identity_rate"]) == (4, 4, 1.0)
+    assert report["divergences"] == []
+    assert report["provenance"]["drafter"] == drafter
+
+
+def test_verify_exits_1_where_outputs_differ(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule of verification broken on purpose: whatever is drafted is accepted."""
+    from soothsay.engine import engine
+    from soothsay.speculate.verify import Acceptance
+
+    def gullible(tree, end_token):
+        rows = yield (0,)
+        if len(tree.tokens) == 1:
+            return Acceptance((), rows[0])
+        rows = yield (1,)
+        return Acceptance((1,), rows[1])
+
+    monkeypatch.setattr(engine, "greedy_walk", gullible)
+    arguments = ["verify", "--model", model, "--manifest", CLIPS, "--limit", "2", "--json"]
+    result = run(*arguments, "--language", "en", "--drafter", "random")
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert report["identity_rate"] == 0.0
+    for divergence in report["divergences"]:
+        assert divergence.keys() == {"id", "position", "margin"}
+        assert divergence["margin"] > 0
+
+
+def test_verify_refuses_sampling(model: str) -> None:
+    arguments = ["verify", "--model", model, "--manifest", CLIPS, "--temperature", "0.5"]
+    assert "temperature 0" in one_line(run(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "no clips"), ("{}", "line 1"), ("[1]", "line 1"), ('{"audio": 3}', "line 1")],
+)
+def test_bad_manifests(model: str, tmp_path: Path, content: str, message: str) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text(content)
+    assert message in one_line(run("verify", "--model", model, "--manifest", manifest))
+
+
+def test_bench_decode_reports_ratios(model: str, tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text(json.dumps({"audio": str(CLIP), "lang": "en"}) + "\n")
+    arguments = ["bench", "decode", "--model", model, "--manifest", manifest, "--json"]
+    result = run(*arguments, "--drafter", "oracle:1.0", "--nodes", "4")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    stable = {"tokens_per_forward", "decode_ratio", "end_to_end_ratio", "draft_share"}
+    assert stable <= report.keys()
+    assert report["identical"] == report["clips"] == 1
+    assert report["tokens_per_forward"] > 3
+    assert report["acceptance_by_depth"][0] == 1.0
+
+
+def test_only_the_oracle_sees_the_text(model: str, tmp_path: Path) -> None:
+    """The history drafter would follow a hint; in a benchmark it must not get one."""
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text(json.dumps({"audio": str(CLIP), "lang": "en"}) + "\n")
+    arguments = ["bench", "decode", "--model", model, "--manifest", manifest, "--json"]
+    report = json.loads(run(*arguments, "--drafter", "history").stdout)
+    (plain,) = [json.loads(run("transcribe", "--model", model, "--json", CLIP).stdout)]
+    assert report["tokens_per_forward"] == pytest.approx(plain["stats"]["tokens_per_forward"])
+
+
+def test_models_and_doctor_print_json() -> None:
+    names = [row["name"] for row in json.loads(run("models", "--json").stdout)]
+    assert {"base", "tiny.en"} <= set(names)
+    report = json.loads(run("doctor", "--json").stdout)
+    assert report["dtype_auto"] in ("float32", "bfloat16")
+    assert isinstance(report["ready"], bool)
