@@ -1,0 +1,81 @@
+"""From audio to words on a toy model: windows, language, joining."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fixtures.model_directory import write_toy_model
+
+from soothsay.reference import Reference
+from soothsay.targets.load import ModelFiles, resolve
+from soothsay.transcribe import Options, Recogniser
+from soothsay.types import AudioError, OptionError, SoothsayError
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return resolve(write_toy_model(tmp_path_factory.mktemp("toy")))
+
+
+@pytest.fixture(scope="module")
+def recogniser(files: ModelFiles) -> Recogniser:
+    return Recogniser(files, dtype="float32", drafter="random", max_sequences=2)
+
+
+def noise(seconds: float) -> np.ndarray:
+    return np.random.default_rng(3).normal(0, 0.1, int(16_000 * seconds)).astype(np.float32)
+
+
+@pytest.mark.parametrize("timestamps", ["none", "segment"])
+def test_windows_are_decoded_as_if_alone(
+    files: ModelFiles, recogniser: Recogniser, timestamps: str
+) -> None:
+    """Three and a half windows in an engine of two places, against the slow reference."""
+    samples, options = noise(100), Options(timestamps=timestamps)
+    heard: list[float] = []
+    done = recogniser.transcribe(samples, options, heard.append)
+    assert len(done.results) == 4
+    assert heard == sorted(heard)
+    assert heard[-1] == done.audio_seconds == 100.0
+    reference = Reference(files)
+    for at, result in enumerate(done.results):
+        request = recogniser.request(samples[480_000 * at :][:480_000], options)
+        assert list(result.tokens) == reference.greedy(
+            request.features, request.prompt, request.end_token, request.filters
+        )
+    segments = done.transcript.segments
+    assert done.transcript.text == "".join(s.text for s in segments).strip()
+    assert all(0 <= s.start <= s.end <= 100 for s in segments)
+    assert [s.start for s in segments] == sorted(s.start for s in segments)
+
+
+def test_stats_add_up(recogniser: Recogniser) -> None:
+    done = recogniser.transcribe(noise(40))
+    figures = done.figures()
+    assert figures["tokens"] == sum(r.stats.tokens for r in done.results)
+    assert figures["target_forwards"] == sum(r.stats.target_forwards for r in done.results)
+    assert figures["rtfx"] == pytest.approx(40 / figures["wall_seconds"])
+
+
+def test_nothing_to_hear(recogniser: Recogniser) -> None:
+    with pytest.raises(AudioError, match="no samples"):
+        recogniser.transcribe(np.zeros(0, np.float32))
+
+
+def test_a_failed_window_is_an_error(
+    recogniser: Recogniser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(recogniser.target, "forward_tree", broken)
+    with pytest.raises(SoothsayError, match="decoding failed: RuntimeError: no memory"):
+        recogniser.transcribe(noise(1))
+    recogniser.engine.scheduler.check_integrity()
+
+
+def test_options_are_checked_when_made() -> None:
+    with pytest.raises(OptionError, match="unknown task"):
+        Options(task="sing")
+    with pytest.raises(OptionError, match="unknown timestamps"):
+        Options(timestamps="word")
