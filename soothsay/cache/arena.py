@@ -34,6 +34,18 @@ class ArenaShape:
         return row * (self.slots + self.streams * self.encoder_positions)
 
 
+@dataclass(frozen=True, slots=True)
+class SequenceViews:
+    """One sequence's part of the arena in one step: views, one a layer, nothing copied."""
+
+    fresh_k: tuple[Tensor, ...]  # (H, n, D): where the rows of this step go
+    fresh_v: tuple[Tensor, ...]
+    keys_t: tuple[Tensor, ...]  # (H, D, committed + n), transposed
+    values: tuple[Tensor, ...]  # (H, committed + n, D)
+    cross_keys_t: tuple[Tensor, ...]  # (H, D, T)
+    cross_values: tuple[Tensor, ...]  # (H, T, D)
+
+
 class Arena:
     """The tensors. Who may write which slot is the scheduler's business, not the arena's."""
 
@@ -49,6 +61,18 @@ class Arena:
         self.self_k, self.self_v = zeros(*rows), zeros(*rows)
         self.cross_k = zeros(*planes, width, positions)
         self.cross_v = zeros(*planes, positions, width)
+
+    def views(self, slot: int, committed: int, rows: int, stream: int) -> SequenceViews:
+        """Slots [slot, slot + committed) are cached, [slot + committed, ... + rows) are fresh."""
+        fresh, end = slot + committed, slot + committed + rows
+        return SequenceViews(
+            fresh_k=self.self_k[:, :, fresh:end].unbind(),
+            fresh_v=self.self_v[:, :, fresh:end].unbind(),
+            keys_t=self.self_k[:, :, slot:end].transpose(2, 3).unbind(),
+            values=self.self_v[:, :, slot:end].unbind(),
+            cross_keys_t=self.cross_k[:, stream].unbind(),
+            cross_values=self.cross_v[:, stream].unbind(),
+        )
 
     def move_rows(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy self-attention rows between slots: (R,) → (R,) int64, all layers at once.

@@ -92,7 +92,6 @@ class Engine:
             for delta in self.step():
                 if delta.result is not None:
                     results[delta.sequence] = delta.result
-        self.scheduler.check_integrity()
         return [results[number] for number in numbers]
 
     # -- plan ---------------------------------------------------------------------------------
@@ -235,6 +234,8 @@ class Engine:
                 deltas.append(Delta(state.number, tokens, state.result()))
             elif tokens:
                 deltas.append(Delta(state.number, tokens))
+        if self.scheduler.idle:
+            self.scheduler.check_integrity()
         return deltas
 
     def _accept(self, state: SequenceState, tree: DraftTree, verdict: Verdict) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ def attend(q: Tensor, k_t: Tensor, v: Tensor, bias: Tensor | None, scale: float)
     long queries: 0.9 against 2.4 ms for one node over Whisper base's six cross-attention planes.
     """
     if bias is None:
-        scores = torch.bmm(q, k_t).mul_(scale)
+        scores = torch.baddbmm(q.new_empty(()), q, k_t, beta=0, alpha=scale)
     else:
         scores = torch.baddbmm(bias, q, k_t, alpha=scale)
     return torch.bmm(torch.softmax(scores, -1), v)

@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+# Bound once: a look-up by name at every call costs as much as a small product.
+_packed_product = torch.ops.quantized.linear_dynamic_fp16.default
+
 # Rows that FBGEMM's float16 micro-kernels take in one pass over the weights.
 _FBGEMM_ROWS = {"AVX2": 6, "AVX512": 14}
 
@@ -43,7 +46,7 @@ class Linear:
     def __call__(self, x: Tensor) -> Tensor:
         """x: (..., in) → (..., out)."""
         if self.packed is not None:
-            return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)  # type: ignore[no-any-return]
+            return _packed_product(x, self.packed)  # type: ignore[no-any-return]
         assert self.weight is not None
         return F.linear(x, self.weight, self.bias)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from soothsay.cache.arena import Arena, ArenaShape
 from soothsay.targets.attention import attend, tree_bias
 from soothsay.targets.linear import Linear, packed_rows
 from soothsay.targets.load import ModelFiles
-from soothsay.targets.target import Encoded, TargetSpec, TreeBatch, TreeSpan
+from soothsay.targets.target import Encoded, TargetSpec, TreeBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +34,30 @@ class Norm:
     bias: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias)
+        return torch.layer_norm(x, self.weight.shape, self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """One transformer layer. The cross fields are None in the encoder."""
+class Layer:
+    """Self-attention and feed-forward: all of an encoder layer."""
 
     self_norm: Norm
     self_qkv: Linear  # q, k and v in one product
     self_out: Linear
-    cross_norm: Norm | None
-    cross_q: Linear | None
-    cross_kv: Linear | None
-    cross_out: Linear | None
     ffn_norm: Norm
     ffn_up: Linear
     ffn_down: Linear
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.ffn_down(F.gelu(self.ffn_up(self.ffn_norm(x))))
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLayer(Layer):
+    cross_norm: Norm
+    cross_q: Linear
+    cross_kv: Linear  # k and v in one product, run once a segment
+    cross_out: Linear
 
 
 class WhisperTarget:
@@ -66,6 +74,7 @@ class WhisperTarget:
         self.heads = sizes.decoder_heads
         self.encoder_heads = sizes.encoder_heads
         self.head_width = sizes.width // sizes.decoder_heads
+        self._scale = float(self.head_width**-0.5)
         self.spec = TargetSpec(
             name=sizes.name,
             vocab_size=sizes.vocab_size,
@@ -84,10 +93,10 @@ class WhisperTarget:
         self.encoder_norm = read.norm("model.encoder.layer_norm")
         self.norm = read.norm("model.decoder.layer_norm")
         self.encoder = [
-            read.block(f"model.encoder.layers.{i}", False) for i in range(sizes.encoder_layers)
+            Layer(**read.layer(f"model.encoder.layers.{i}")) for i in range(sizes.encoder_layers)
         ]
         self.decoder = [
-            read.block(f"model.decoder.layers.{i}", True) for i in range(sizes.decoder_layers)
+            read.decoder_layer(f"model.decoder.layers.{i}") for i in range(sizes.decoder_layers)
         ]
         # Kept as stored: a lookup widens the few rows it reads.
         self.embedding = files.tensors["model.decoder.embed_tokens.weight"].to(device)
@@ -114,89 +123,62 @@ class WhisperTarget:
         x = F.gelu(F.conv1d(x, self.conv1.weight, self.conv1.bias, padding=1))
         x = F.gelu(F.conv1d(x, self.conv2.weight, self.conv2.bias, 2, 1)).transpose(1, 2)
         x = x + self.encoder_positions
-        for block in self.encoder:
-            qkv = block.self_qkv(block.self_norm(x))
+        for layer in self.encoder:
+            qkv = layer.self_qkv(layer.self_norm(x))
             q, k, v = qkv.view(*qkv.shape[:2], 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
             mixed = F.scaled_dot_product_attention(q, k, v)
-            x = x + block.self_out(mixed.transpose(1, 2).flatten(2))
-            x = x + block.ffn_down(F.gelu(block.ffn_up(block.ffn_norm(x))))
+            x = x + layer.self_out(mixed.transpose(1, 2).flatten(2))
+            x = x + layer.feed_forward(x)
         return Encoded(self.encoder_norm(x))
 
     def write_cross(self, encoded: Encoded, arena: Arena, streams: Sequence[int]) -> None:
-        for layer, block in enumerate(self.decoder):
-            assert block.cross_kv is not None
-            kv = block.cross_kv(encoded.hidden)
+        for number, layer in enumerate(self.decoder):
+            kv = layer.cross_kv(encoded.hidden)
             kv = kv.view(*kv.shape[:2], 2, self.heads, self.head_width)
             for segment, stream in enumerate(streams):
-                arena.cross_k[layer, stream] = kv[segment, :, 0].permute(1, 2, 0)
-                arena.cross_v[layer, stream] = kv[segment, :, 1].transpose(0, 1)
+                arena.cross_k[number, stream] = kv[segment, :, 0].permute(1, 2, 0)
+                arena.cross_v[number, stream] = kv[segment, :, 1].transpose(0, 1)
 
     def forward_tree(self, batch: TreeBatch, arena: Arena) -> Tensor:
-        x = (
-            F.embedding(batch.tokens, self.embedding).to(self.dtype)
-            + self.positions[batch.positions]
-        )
-        biases = [
-            None if s.mask is None else tree_bias(s.mask, s.committed, self.dtype)
-            for s in batch.spans
+        tokens = F.embedding(batch.tokens, self.embedding).to(self.dtype)
+        x = tokens + F.embedding(batch.positions, self.positions)
+        rows = [span.stop - span.start for span in batch.spans]
+        views = [
+            arena.views(span.slot, span.committed, n, span.stream)
+            for span, n in zip(batch.spans, rows, strict=True)
         ]
-        for layer, block in enumerate(self.decoder):
-            qkv = block.self_qkv(block.self_norm(x))
-            mixed = self._self_attention(qkv, batch.spans, biases, arena, layer)
-            x = x + block.self_out(mixed)
-            assert block.cross_norm is not None
-            assert block.cross_q is not None
-            assert block.cross_out is not None
-            q = block.cross_q(block.cross_norm(x))
-            x = x + block.cross_out(self._cross_attention(q, batch.spans, arena, layer))
-            x = x + block.ffn_down(F.gelu(block.ffn_up(block.ffn_norm(x))))
+        biases = [
+            None if span.mask is None else tree_bias(span.mask, span.committed, self.dtype)
+            for span in batch.spans
+        ]
+        for number, layer in enumerate(self.decoder):
+            qkv = layer.self_qkv(layer.self_norm(x)).view(-1, 3, self.heads, self.head_width)
+            mixed = []
+            parts = torch.split(qkv.permute(1, 2, 0, 3), rows, 2)
+            for (q, k, v), view, bias in zip(parts, views, biases, strict=True):
+                view.fresh_k[number].copy_(k)
+                view.fresh_v[number].copy_(v)
+                mixed.append(attend(q, view.keys_t[number], view.values[number], bias, self._scale))
+            x = x + layer.self_out(_merge_heads(mixed))
+            q = layer.cross_q(layer.cross_norm(x)).view(-1, self.heads, self.head_width)
+            mixed = [
+                attend(
+                    part, view.cross_keys_t[number], view.cross_values[number], None, self._scale
+                )
+                for part, view in zip(torch.split(q.transpose(0, 1), rows, 1), views, strict=True)
+            ]
+            x = x + layer.cross_out(_merge_heads(mixed))
+            x = x + layer.feed_forward(x)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden).float()
 
-    def _self_attention(
-        self,
-        qkv: Tensor,  # (N, 3 * width)
-        spans: Sequence[TreeSpan],
-        biases: Sequence[Tensor | None],
-        arena: Arena,
-        layer: int,
-    ) -> Tensor:
-        q, k, v = qkv.view(-1, 3, self.heads, self.head_width).permute(1, 2, 0, 3)
-        keys, values = arena.self_k[layer], arena.self_v[layer]
-        mixed = []
-        for span, bias in zip(spans, biases, strict=True):
-            rows = slice(span.start, span.stop)
-            fresh = span.slot + span.committed
-            end = fresh + span.stop - span.start
-            keys[:, fresh:end] = k[:, rows]
-            values[:, fresh:end] = v[:, rows]
-            k_t = keys[:, span.slot : end].transpose(1, 2)
-            mixed.append(attend(q[:, rows], k_t, values[:, span.slot : end], bias, self._scale))
-        return self._merge_heads(mixed)
 
-    def _cross_attention(
-        self, q: Tensor, spans: Sequence[TreeSpan], arena: Arena, layer: int
-    ) -> Tensor:
-        q = q.view(-1, self.heads, self.head_width).transpose(0, 1)
-        keys, values = arena.cross_k[layer], arena.cross_v[layer]
-        return self._merge_heads(
-            [
-                attend(q[:, s.start : s.stop], keys[s.stream], values[s.stream], None, self._scale)
-                for s in spans
-            ]
-        )
-
-    @property
-    def _scale(self) -> float:
-        return float(self.head_width**-0.5)
-
-    @staticmethod
-    def _merge_heads(mixed: list[Tensor]) -> Tensor:
-        """(H, n, D) of each span → (N, H * D)."""
-        joined = mixed[0] if len(mixed) == 1 else torch.cat(mixed, 1)
-        return joined.transpose(0, 1).flatten(1)
+def _merge_heads(mixed: list[Tensor]) -> Tensor:
+    """(H, n, D) of each sequence → (N, H * D)."""
+    joined = mixed[0] if len(mixed) == 1 else torch.cat(mixed, 1)
+    return joined.transpose(0, 1).flatten(1)
 
 
 class _Reader:
@@ -224,19 +206,25 @@ class _Reader:
         ]
         return Linear(torch.cat(weights), torch.cat(biases), self._dtype)
 
-    def block(self, prefix: str, cross: bool) -> Block:
-        own, other = f"{prefix}.self_attn", f"{prefix}.encoder_attn"
-        return Block(
-            self_norm=self.norm(f"{prefix}.self_attn_layer_norm"),
-            self_qkv=self.linear(f"{own}.q_proj", f"{own}.k_proj", f"{own}.v_proj"),
-            self_out=self.linear(f"{own}.out_proj"),
-            cross_norm=self.norm(f"{prefix}.encoder_attn_layer_norm") if cross else None,
-            cross_q=self.linear(f"{other}.q_proj") if cross else None,
-            cross_kv=self.linear(f"{other}.k_proj", f"{other}.v_proj") if cross else None,
-            cross_out=self.linear(f"{other}.out_proj") if cross else None,
-            ffn_norm=self.norm(f"{prefix}.final_layer_norm"),
-            ffn_up=self.linear(f"{prefix}.fc1"),
-            ffn_down=self.linear(f"{prefix}.fc2"),
+    def layer(self, prefix: str) -> dict[str, Any]:
+        own = f"{prefix}.self_attn"
+        return {
+            "self_norm": self.norm(f"{own}_layer_norm"),
+            "self_qkv": self.linear(f"{own}.q_proj", f"{own}.k_proj", f"{own}.v_proj"),
+            "self_out": self.linear(f"{own}.out_proj"),
+            "ffn_norm": self.norm(f"{prefix}.final_layer_norm"),
+            "ffn_up": self.linear(f"{prefix}.fc1"),
+            "ffn_down": self.linear(f"{prefix}.fc2"),
+        }
+
+    def decoder_layer(self, prefix: str) -> DecoderLayer:
+        cross = f"{prefix}.encoder_attn"
+        return DecoderLayer(
+            **self.layer(prefix),
+            cross_norm=self.norm(f"{cross}_layer_norm"),
+            cross_q=self.linear(f"{cross}.q_proj"),
+            cross_kv=self.linear(f"{cross}.k_proj", f"{cross}.v_proj"),
+            cross_out=self.linear(f"{cross}.out_proj"),
         )
 
     def _get(self, name: str) -> Tensor:
