@@ -89,6 +89,7 @@ def bench_decode(
         identical += result.tokens == expected.tokens
         ratios.append(plain_seconds / seconds)
         progress()
+    costs = forward_costs(recogniser, request)
     return {
         "clips": len(clips),
         "identical": identical,
@@ -109,7 +110,8 @@ def bench_decode(
         ],
         "plain": plain.report(),
         "speculative": ours.report(),
-        "forward_ms_by_nodes": forward_costs(recogniser, recogniser.request(samples, wanted)),
+        "forward_ms_by_nodes": costs,
+        "forward_ratio_by_nodes": {nodes: cost / costs[1] for nodes, cost in costs.items()},
         "provenance": provenance(
             model=recogniser.target.spec.name,
             weights_sha256=recogniser.target.spec.weights_sha256,

@@ -47,6 +47,8 @@ class HistoryDrafter:
         return HistoryState(tokens=[prompt[-1]], hint=tuple(hint or ()))
 
     def propose(self, state: HistoryState, price: Price) -> DraftTree:
+        if price.safe_mode:
+            return DraftTree.root_only(state.tokens[-1])
         depth = price.nodes - 1
         paths: list[tuple[Sequence[int], Sequence[float]]] = []
         if state.cursor < len(state.hint):

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from soothsay.drafters.choose import choose_drafter
+from soothsay.drafters.history import HistoryDrafter
+from soothsay.drafters.probe import AdversarialDrafter, OracleDrafter, RandomDrafter
+from soothsay.targets.target import Encoded
+from soothsay.types import OptionError, Price
+
+ENCODED = Encoded(torch.zeros(1, 4, 2))
+VOCAB, END = 50, 0
+TRUTH = list(range(1, 40))
+
+
+def test_the_oracle_is_as_right_as_it_says() -> None:
+    drafter = OracleDrafter(0.8, VOCAB, END, seed=5)
+    right = total = 0
+    for _ in range(300):
+        state = drafter.open(ENCODED, [7], TRUTH)
+        tree = drafter.propose(state, Price(nodes=11))
+        assert tree.parents == tuple(range(-1, 10))
+        right += sum(a == b for a, b in zip(tree.tokens[1:], TRUTH, strict=False))
+        total += 10
+    assert right / total == pytest.approx(0.8 + 0.2 / VOCAB, abs=0.02)
+
+
+def test_a_perfect_oracle_foretells_the_end() -> None:
+    drafter = OracleDrafter(1.0, VOCAB, END)
+    state = drafter.open(ENCODED, [7], [1, 2, 3])
+    drafter.advance(state, [1, 2])
+    assert drafter.propose(state, Price(nodes=6)).tokens == (2, 3, END)
+    drafter.advance(state, [3, 4, 5, 6])  # the target went on
+    assert drafter.propose(state, Price(nodes=6)).tokens == (6,)
+
+
+def test_the_same_seed_repeats() -> None:
+    for make in (
+        lambda: OracleDrafter(0.5, VOCAB, END, seed=9),
+        lambda: RandomDrafter(VOCAB, END, seed=9),
+    ):
+        one, other = (
+            [d.propose(d.open(ENCODED, [1], TRUTH), Price(nodes=9)).tokens for _ in range(5)]
+            for d in (make(), make())
+        )
+        assert one == other
+        assert len(set(one)) > 1
+
+
+def test_random_sampled_trees_are_drawn_from_the_q_they_carry() -> None:
+    drafter = RandomDrafter(VOCAB, END, seed=1, sampled=True)
+    for _ in range(50):
+        tree = drafter.propose(drafter.open(ENCODED, [1], None), Price(nodes=9))
+        tree.validate(VOCAB)
+        assert tree.merged() is tree
+        assert tree.draft_probs is not None
+        for node, parent in enumerate(tree.parents[1:], start=1):
+            assert tree.draft_probs[parent, tree.tokens[node]] > 0
+
+
+@pytest.mark.parametrize("kind", AdversarialDrafter.KINDS)
+def test_adversaries_do_their_worst(kind: str) -> None:
+    drafter = AdversarialDrafter(kind, VOCAB, END)
+    state = drafter.open(ENCODED, [7], TRUTH)
+    if kind == "crash":
+        with pytest.raises(RuntimeError):
+            drafter.propose(state, Price(nodes=6))
+        return
+    tree = drafter.propose(state, Price(nodes=6))
+    assert {
+        "wrong": tree.tokens[1] != TRUTH[0],
+        "deep": max(tree.depths) == 5,
+        "wide": max(tree.depths) == 1 and len(tree.tokens) == 6,
+        "duplicates": len(set(tree.tokens[1:])) == 1 and len(tree.tokens) == 6,
+        "oversize": len(tree.tokens) > 6,
+        "after-end": tree.tokens[1] == END and len(tree.tokens) > 2,
+        "invalid": max(tree.tokens) >= VOCAB,
+    }[kind]
+
+
+def test_drafters_by_name() -> None:
+    assert choose_drafter("off", VOCAB, END) is None
+    assert isinstance(choose_drafter("auto", VOCAB, END), HistoryDrafter)
+    for name in ("history", "random", "oracle:0.85", "adversarial:deep"):
+        assert choose_drafter(name, VOCAB, END).name == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "magic", "oracle", "oracle:2", "oracle:x", "adversarial:kind", "off:1", "random:1"]
+)
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(OptionError):
+        choose_drafter(name, VOCAB, END)
