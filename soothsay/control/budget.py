@@ -21,13 +21,13 @@ class Budget(Protocol):
 
 
 class FixedBudget:
-    """The same number of nodes for every sequence in every step, whatever they turn out worth."""
+    """The same price in every step: at most `nodes` a tree, none less likely than `threshold`."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, threshold: float = 0.0) -> None:
         if nodes < 1:
             raise ValueError(f"a tree has at least its root: nodes must be positive, not {nodes}")
         self.max_nodes = nodes
-        self._price = Price(nodes=nodes)
+        self._price = Price(threshold, nodes)
 
     def price(self, sequences: int) -> Price:
         return self._price
