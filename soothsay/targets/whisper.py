@@ -121,8 +121,9 @@ class WhisperTarget:
     def encode(self, features: Tensor) -> Encoded:
         x = features.to(self.device, self.dtype)
         x = F.gelu(F.conv1d(x, self.conv1.weight, self.conv1.bias, padding=1))
-        x = F.gelu(F.conv1d(x, self.conv2.weight, self.conv2.bias, 2, 1)).transpose(1, 2)
-        x = x + self.encoder_positions
+        x = F.gelu(F.conv1d(x, self.conv2.weight, self.conv2.bias, 2, 1))
+        # Rows in memory order from here on, or every norm and sum below would re-order them.
+        x = x.transpose(1, 2).contiguous() + self.encoder_positions
         for layer in self.encoder:
             qkv = layer.self_qkv(layer.self_norm(x))
             q, k, v = qkv.view(*qkv.shape[:2], 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
