@@ -1,5 +1,7 @@
 # Everything is set up on first use, in .venv, from the pins of constraints.txt.
-PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell command -v $(p))))
+# The first Python that runs and is new enough; the pins were made with 3.11, so it comes first.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
@@ -9,7 +11,7 @@ STAMP := $(VENV)/.stamp
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "soothsay needs Python 3.11 or newer"'
+	@test -n "$(PYTHON)" || { echo "soothsay needs Python 3.11 or newer: install it, or say make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
@@ -34,4 +36,4 @@ bench: setup
 	$(BIN)/soothsay bench peers
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-ci build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
