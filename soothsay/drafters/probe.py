@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -26,6 +26,7 @@ class ProbeState:
     tokens: list[int]
     truth: tuple[int, ...]
     chance: random.Random
+    foretold: list[tuple[int, int]] = field(default_factory=list)  # the oracle's, see there
 
 
 class _Probe:
@@ -48,21 +49,54 @@ class _Probe:
 class OracleDrafter(_Probe):
     """A chain along the truth (the request's hint, then end-of-text), each token right with
     probability `accuracy`, independently; a wrong one is a random token. Without a hint it only
-    foretells the end. price.nodes sets its length."""
+    foretells the end. price.nodes sets its length.
 
-    def __init__(self, accuracy: float, vocab_size: int, end_token: int, seed: int = 0) -> None:
+    sibling_accuracy: with it, every token of the chain has a sibling, a leaf, which is right with
+    that probability where the chain is wrong; the tree is then half as deep. None is a chain.
+
+    What stands at a position is decided once, when the sequence opens, from the seed and the order
+    of opening alone: trees of any size meet the same mistakes and can be compared.
+    """
+
+    def __init__(
+        self,
+        accuracy: float,
+        vocab_size: int,
+        end_token: int,
+        seed: int = 0,
+        sibling_accuracy: float | None = None,
+    ) -> None:
         super().__init__(vocab_size, end_token, seed)
         self.name = f"oracle:{accuracy:g}"
-        self._accuracy = accuracy
+        self._accuracy, self._sibling_accuracy = accuracy, sibling_accuracy
+
+    def open(
+        self, encoded: Encoded, prompt: Sequence[int], hint: Sequence[int] | None
+    ) -> ProbeState:
+        state = super().open(encoded, prompt, hint)
+        for token in state.truth:  # (first choice, sibling) for each position
+            first = self._guess(token, self._accuracy, state.chance)
+            rescue = (self._sibling_accuracy or 0.0) if first != token else 0.0
+            state.foretold.append((first, self._guess(token, rescue, state.chance)))
+        return state
 
     def propose(self, state: ProbeState, price: Price) -> DraftTree:
-        chance = state.chance
-        written = len(state.tokens) - 1
-        path = [
-            token if chance.random() < self._accuracy else chance.randrange(self._vocab_size)
-            for token in state.truth[written : written + price.nodes - 1]
-        ]
-        return DraftTree.from_paths(state.tokens[-1], [(path, [self._accuracy] * len(path))])
+        written, root = len(state.tokens) - 1, state.tokens[-1]
+        ahead = state.foretold[written : written + price.nodes - 1]
+        chain, chances = [first for first, _ in ahead], [self._accuracy] * len(ahead)
+        if self._sibling_accuracy is None:
+            return DraftTree.from_paths(root, [(chain, chances)])
+        below = (1.0 - self._accuracy) * self._sibling_accuracy
+        paths: list[tuple[Sequence[int], Sequence[float]]] = []
+        for depth, (_, sibling) in enumerate(ahead[: price.nodes // 2]):
+            paths.append((chain[: depth + 1], chances[: depth + 1]))
+            if sibling != chain[depth]:
+                paths.append(([*chain[:depth], sibling], [*chances[:depth], below]))
+        tree = DraftTree.from_paths(root, paths)
+        return tree.only(list(range(min(price.nodes, len(tree.tokens)))))
+
+    def _guess(self, token: int, accuracy: float, chance: random.Random) -> int:
+        return token if chance.random() < accuracy else chance.randrange(self._vocab_size)
 
 
 class RandomDrafter(_Probe):
@@ -80,7 +114,12 @@ class RandomDrafter(_Probe):
     def propose(self, state: ProbeState, price: Price) -> DraftTree:
         chance = state.chance
         size = chance.randint(1, price.nodes)
-        parents = [-1] + [chance.randrange(node) for node in range(1, size)]
+        parents = [-1]
+        room = [self._vocab_size]  # children a node may still have, all different
+        for node in range(1, size):
+            parents.append(chance.choice([above for above in range(node) if room[above]]))
+            room[parents[-1]] -= 1
+            room.append(self._vocab_size)
         if self._sampled:
             return self._drawn(state.tokens[-1], parents, chance)
         tokens = [state.tokens[-1], *(chance.randrange(self._vocab_size) for _ in parents[1:])]
@@ -92,7 +131,6 @@ class RandomDrafter(_Probe):
         tokens = [root] * len(parents)
         for node in range(len(parents)):
             children = [child for child, parent in enumerate(parents) if parent == node]
-            children = children[: self._vocab_size]
             if children:
                 drawn = torch.multinomial(q[node], len(children), generator=generator)
                 for child, token in zip(children, drawn.tolist(), strict=True):
@@ -102,7 +140,17 @@ class RandomDrafter(_Probe):
 
 
 class AdversarialDrafter(_Probe):
-    """Does what a drafter must not do; the engine has to cope. Kinds: see KINDS."""
+    """Does what a drafter must not do; the engine has to cope.
+
+    wrong:      a chain whose first token is never the hint's
+    deep:       one chain of all nodes, the hint and then noise behind its end-of-text
+    wide:       all nodes below the root
+    duplicates: all nodes below the root, and all of them the same token
+    oversize:   a chain four times as long as the price allows
+    after-end:  end-of-text first, noise below it
+    invalid:    a token outside the vocabulary
+    crash:      an exception
+    """
 
     KINDS = ("wrong", "deep", "wide", "duplicates", "oversize", "after-end", "invalid", "crash")
 
