@@ -89,7 +89,8 @@ class SequenceStats:
     accepted: int = 0  # drafted nodes that were committed
     accepted_per_depth: list[int] = field(default_factory=list)  # [0] is depth 1
     drafted_per_depth: list[int] = field(default_factory=list)
-    encode_seconds: float = 0.0
+    encode_seconds: float = 0.0  # the encoder and the cross-attention cache
+    cross_seconds: float = 0.0  # of these, writing the cross-attention cache
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # inside the target's forward and its output projection
 
@@ -125,5 +126,6 @@ class SequenceStats:
             for depth, count in enumerate(theirs):
                 mine[depth] += count
         self.encode_seconds += other.encode_seconds
+        self.cross_seconds += other.cross_seconds
         self.draft_seconds += other.draft_seconds
         self.verify_seconds += other.verify_seconds

@@ -108,13 +108,15 @@ class Engine:
         started = time.perf_counter()
         try:
             encoded = self.target.encode(torch.stack([s.request.features for s in states]))
+            middle = time.perf_counter()
             self.target.write_cross(encoded, self.arena, [s.stream.start for s in states])
         except Exception as error:
             self._isolate(states, error, lambda state: self._encode([state]))
             return
-        seconds = (time.perf_counter() - started) / len(states)
+        ended = time.perf_counter()
         for index, state in enumerate(states):
-            state.stats.encode_seconds += seconds
+            state.stats.encode_seconds += (ended - started) / len(states)
+            state.stats.cross_seconds += (ended - middle) / len(states)
             self._open_draft(state, encoded.segment(index))
 
     def _open_draft(self, state: SequenceState, encoded: Encoded) -> None:
