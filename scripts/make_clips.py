@@ -34,7 +34,7 @@ PAUSE_SECONDS = 0.9
 ENGLISH_PACE = 1.15
 MANDARIN_SPEED, MANDARIN_PITCH = "140", "50"
 
-# "|" is a pause. Of the texts tried, those were kept that Whisper base writes word for word.
+# "|" is a pause. Of the texts tried, those were kept whose words Whisper base writes right.
 ENGLISH = {
     "river": "The river rises in the hills behind the village and reaches the sea two days later.",
     "weather": "It will be cloudy in the north tomorrow, with a little rain towards the evening.",
@@ -49,9 +49,9 @@ ENGLISH = {
 }
 # espeak-ng reads pinyin: Debian's build has no dictionary of characters.
 MANDARIN = {
-    "family": (
-        "我的妈妈是老师，我的爸爸是医生。",
-        "wo3 de5 ma1ma5 shi4 lao3shi1, wo3 de5 ba4ba5 shi4 yi1sheng1.",
+    "beijing": (
+        "爸爸，我们明天早上去北京，再见。",
+        "ba4ba5, wo3men5 ming2tian1 zao3shang5 qu4 bei3jing1, zai4jian4.",
     ),
     "thanks": (
         "谢谢妈妈，谢谢爸爸，我们明天再见。",
