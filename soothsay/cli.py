@@ -25,10 +25,10 @@ from soothsay.bench.workload import CLIPS, read_manifest
 from soothsay.demo import run_demo
 from soothsay.doctor import examine
 from soothsay.drafters.choose import NAMES
-from soothsay.output import FORMATS, check_targets, flat, render, write_atomically
+from soothsay.output import FORMATS, TIMED_FORMATS, check_targets, flat, render, write_atomically
 from soothsay.targets.load import available, resolve
 from soothsay.transcribe import DEFAULT_NODES, Options, Recogniser, Transcription
-from soothsay.types import Sampling, SoothsayError
+from soothsay.types import OptionError, Sampling, SoothsayError
 
 app = typer.Typer(
     help="Speech recognisers served faster, without changing one token of what they write.",
@@ -116,7 +116,10 @@ def transcribe(
     task: Annotated[
         str, typer.Option(help="transcribe, or translate (into English).")
     ] = "transcribe",
-    timestamps: Annotated[str, typer.Option(help="none or segment.")] = "none",
+    timestamps: Annotated[
+        str | None,
+        typer.Option(help="none or segment (default: segment where the format has times)."),
+    ] = None,
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "text",
     as_json: Json = False,
     stats: Annotated[
@@ -131,10 +134,12 @@ def transcribe(
     """Transcribe audio files. A file that fails is named on stderr; the others go on."""
     with _clear_errors():
         targets = check_targets(files, output_dir, "json" if as_json else format, resume)
+        if seed is not None and temperature == 0.0:
+            raise OptionError("--seed needs a --temperature above 0: greedy decoding draws nothing")
         options = Options(
             language=language,
             task=task,
-            timestamps=timestamps,
+            timestamps=timestamps or ("segment" if format in TIMED_FORMATS else "none"),
             sampling=Sampling(temperature=temperature, seed=seed),
         )
         recogniser = _recogniser(model, threads, drafter=speculate, dtype=dtype, nodes=nodes)

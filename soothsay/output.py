@@ -14,6 +14,7 @@ from soothsay.transcribe import Transcription
 from soothsay.types import OptionError, SoothsayError
 
 FORMATS = {"text": ".txt", "json": ".json", "verbose_json": ".json", "srt": ".srt", "vtt": ".vtt"}
+TIMED_FORMATS = ("verbose_json", "srt", "vtt")
 
 
 def render(done: Transcription, format: str) -> str:

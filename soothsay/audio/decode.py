@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -24,85 +27,108 @@ from soothsay.types import AudioError
 av.logging.set_level(None)  # FFmpeg's own lines on stderr tell users nothing they can act on
 
 Source: TypeAlias = Path | str | bytes | BinaryIO
+Samples: TypeAlias = NDArray[np.float32]
 SAMPLE_RATE = 16_000
 MAX_SECONDS = 24 * 3600.0  # a tiny file can decode to days of silence
-_MAX_BROKEN_PACKETS = 1000
+_MIN_RATE = 1_000  # below, one packet could become hours
+_NOTHING = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Waveform:
-    """Mono samples in -1..1 at `sample_rate` hertz, and what a listener should be told."""
+    """Mono samples in about -1..1 at `sample_rate` hertz, and what a listener should be told."""
 
-    samples: NDArray[np.float32]
+    samples: Samples
     warnings: tuple[str, ...] = ()
     sample_rate: int = SAMPLE_RATE
 
 
 def decode(source: Source, max_seconds: float = MAX_SECONDS) -> Waveform:
-    """Read a whole file, from a path, bytes, or an open binary file."""
+    """Read a whole file, from a path, bytes, or an open binary file.
+
+    Memory stays near that of the result. AudioError where nothing can be read, or where the audio
+    is longer than `max_seconds`.
+    """
     warnings: list[str] = []
-    blocks = list(decode_blocks(source, warnings, max_seconds))
-    samples = np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
-    if not len(samples):
-        raise AudioError(warnings[0] if warnings else "it holds no audio: its length is zero")
+    samples, used = np.zeros(0, np.float32), 0
+    for block in decode_blocks(source, warnings, max_seconds):
+        if used + len(block) > len(samples):
+            # In place: a list of blocks, joined at the end, would hold everything twice.
+            samples.resize(used + len(block) + used // 4, refcheck=False)
+        samples[used : used + len(block)] = block
+        used += len(block)
+    if not used:
+        reason = warnings[0] if warnings else "its length is zero"
+        raise AudioError(f"it holds no audio that can be decoded: {reason}")
+    samples.resize(used, refcheck=False)
     return Waveform(samples, tuple(warnings))
 
 
 def decode_blocks(
     source: Source, warnings: list[str], max_seconds: float = MAX_SECONDS
-) -> Iterator[NDArray[np.float32]]:
+) -> Iterator[Samples]:
     """The same block by block, in memory that does not grow; `warnings` fills as it goes."""
-    with _open(source) as container:
+    with _file(source) as file, _open(file) as container:
         if not container.streams.audio:
             raise AudioError("it holds no audio stream")
-        stream = container.streams.audio[0]
-        rate = stream.codec_context.sample_rate
-        if not rate:
-            raise AudioError("its sample rate is unknown")
-        resampler = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ")
+        expected = _expected_seconds(container)
         total = 0
-        for mono in _mono(_frames(container, warnings), rate):
-            block = resampler.resample_chunk(mono) if rate != SAMPLE_RATE else mono
+        for block in _at_16_khz(_mono(_frames(container, warnings))):
             total += len(block)
             if total > max_seconds * SAMPLE_RATE:
                 raise AudioError(f"it is longer than the limit of {max_seconds:g} s")
             if len(block):
                 yield block
-        if rate != SAMPLE_RATE and len(
-            rest := resampler.resample_chunk(np.zeros(0, np.float32), last=True)
-        ):
-            yield rest
+        seconds = total / SAMPLE_RATE
+        # Many formats end without an error wherever they are cut.
+        if seconds < 0.99 * expected - 0.25:
+            warnings.append(
+                f"it is cut short or damaged: {seconds:.1f} s could be read of {expected:.1f} s"
+            )
 
 
-def _open(source: Source) -> av.container.InputContainer:
+def _file(source: Source) -> AbstractContextManager[BinaryIO]:
+    """A file that is closed afterwards, unless it is the caller's own."""
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
     if isinstance(source, (str, Path)):
-        path = Path(source)
-        if path.is_dir():
-            raise AudioError("it is a directory, not an audio file")
         try:
-            size = path.stat().st_size
-        except OSError as error:
-            raise AudioError(f"it cannot be read: {error.strerror}") from error
-        file: str | BinaryIO = str(path)
-    else:
-        file = io.BytesIO(source) if isinstance(source, bytes) else source
+            return open(source, "rb")
+        except (OSError, ValueError) as error:
+            raise AudioError(f"it cannot be read: {_reason(error)}") from error
+    return nullcontext(source)
+
+
+def _open(file: BinaryIO) -> av.container.InputContainer:
+    if file.seekable():
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
-    if not size:
-        raise AudioError("it is empty: 0 bytes")
+        if not size:
+            raise AudioError("it is empty: 0 bytes")
     try:
-        return av.open(file, mode="r", metadata_errors="ignore")
-    except PermissionError as error:
-        raise AudioError("it cannot be read: permission denied") from error
+        # Files that name other files (playlists) get none of them: no protocol is allowed.
+        return av.open(
+            file, mode="r", metadata_errors="ignore", options={"protocol_whitelist": "none"}
+        )
     except (av.FFmpegError, ValueError) as error:
         raise AudioError(f"it is not audio that can be read ({_reason(error)})") from error
+
+
+def _expected_seconds(container: av.container.InputContainer) -> float:
+    """What the file says of its own length, or 0."""
+    stream = container.streams.audio[0]
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    if container.duration and len(container.streams) == 1:
+        return container.duration / av.time_base
+    return 0.0
 
 
 def _frames(container: av.container.InputContainer, warnings: list[str]) -> Iterator[AudioFrame]:
     """All frames that decode. Damage becomes a warning, not an end, while something follows."""
     packets = container.demux(container.streams.audio[0])
     broken = 0
-    while broken < _MAX_BROKEN_PACKETS:
+    while True:
         try:
             packet = next(packets)
         except StopIteration:
@@ -117,17 +143,38 @@ def _frames(container: av.container.InputContainer, warnings: list[str]) -> Iter
         except (av.FFmpegError, ValueError):
             broken += 1
     if broken:
-        warnings.append(f"{broken} damaged packets were skipped")
+        warnings.append(f"{broken} damaged packet{'s were' if broken > 1 else ' was'} skipped")
 
 
-def _mono(frames: Iterator[AudioFrame], rate: int) -> Iterator[NDArray[np.float32]]:
-    """Frames of any format and layout → mono float32 at `rate`, channels averaged."""
-    resampler = AudioResampler(format="fltp", rate=rate)
-    for frame in frames:
-        frame.pts = None  # gaps in time stamps are no reason to stop
-        for converted in resampler.resample(frame):
-            planes = converted.to_ndarray().astype(np.float32, copy=False)
-            yield np.nan_to_num(planes.mean(0), nan=0.0, posinf=1.0, neginf=-1.0)
+def _mono(frames: Iterator[AudioFrame]) -> Iterator[tuple[int, Samples]]:
+    """Frames of any format and layout → (sample rate, mono float32, channels averaged)."""
+
+    def kind(frame: AudioFrame) -> tuple[str, str, int]:
+        return frame.format.name, frame.layout.name, frame.sample_rate
+
+    # Joined files change format midway; a resampler serves one, and lets others pass unconverted.
+    for (_, _, rate), alike in groupby(frames, key=kind):
+        if rate < _MIN_RATE:
+            raise AudioError(f"its sample rate of {rate} Hz is too low for speech")
+        converter = AudioResampler(format="fltp", rate=rate)
+        for frame in alike:
+            frame.pts = None  # gaps in time stamps are no reason to stop
+            for converted in converter.resample(frame):
+                planes = converted.to_ndarray()
+                np.nan_to_num(planes, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+                yield rate, np.clip(planes, -1.0, 1.0).mean(0, dtype=np.float32)
+
+
+def _at_16_khz(blocks: Iterator[tuple[int, Samples]]) -> Iterator[Samples]:
+    """Sample-rate conversion with memory between blocks: as if each rate's audio were one block."""
+    for rate, alike in groupby(blocks, key=itemgetter(0)):
+        if rate == SAMPLE_RATE:
+            yield from (block for _, block in alike)
+            continue
+        stream = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ")
+        for _, block in alike:
+            yield stream.resample_chunk(block)
+        yield stream.resample_chunk(_NOTHING, last=True)
 
 
 def _reason(error: Exception) -> str:
