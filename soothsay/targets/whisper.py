@@ -56,8 +56,7 @@ class Layer:
 class DecoderLayer(Layer):
     cross_norm: Norm
     cross_q: Linear
-    cross_k: Tensor  # (width, width): its product is written transposed, and has no bias
-    cross_v: Linear
+    cross_kv: Linear  # k and v in one product, run once a segment
     cross_out: Linear
 
 
@@ -135,12 +134,11 @@ class WhisperTarget:
 
     def write_cross(self, encoded: Encoded, arena: Arena, streams: Sequence[int]) -> None:
         for number, layer in enumerate(self.decoder):
-            values = layer.cross_v(encoded.hidden)
-            values = values.view(*values.shape[:2], self.heads, self.head_width)
+            kv = layer.cross_kv(encoded.hidden)
+            kv = kv.view(*kv.shape[:2], 2, self.heads, self.head_width)
             for segment, stream in enumerate(streams):
-                keys_t = arena.cross_k[number, stream].flatten(0, 1)  # (width, T), a view
-                torch.mm(layer.cross_k, encoded.hidden[segment].T, out=keys_t)
-                arena.cross_v[number, stream] = values[segment].transpose(0, 1)
+                arena.cross_k[number, stream] = kv[segment, :, 0].permute(1, 2, 0)
+                arena.cross_v[number, stream] = kv[segment, :, 1].transpose(0, 1)
 
     def forward_tree(self, batch: TreeBatch, arena: Arena) -> Tensor:
         tokens = F.embedding(batch.tokens, self.embedding).to(self.dtype)
@@ -226,8 +224,7 @@ class _Reader:
             **self.layer(prefix),
             cross_norm=self.norm(f"{cross}_layer_norm"),
             cross_q=self.linear(f"{cross}.q_proj"),
-            cross_k=self.tensors(f"{cross}.k_proj", "weight")[0],
-            cross_v=self.linear(f"{cross}.v_proj"),
+            cross_kv=self.linear(f"{cross}.k_proj", f"{cross}.v_proj"),
             cross_out=self.linear(f"{cross}.out_proj"),
         )
 

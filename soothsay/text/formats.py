@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from soothsay.text.timestamps import TextSegment, Transcript
@@ -11,20 +14,22 @@ from soothsay.types import OptionError
 
 
 def render(transcript: Transcript, format: str) -> str:
-    """`text`, `verbose_json` (OpenAI's field names), `srt` or `vtt`."""
+    """`text`, `json` and `verbose_json` (OpenAI's field names), `srt` or `vtt`."""
     if format == "text":
         return transcript.text
+    if format == "json":
+        return json.dumps({"text": transcript.text}, ensure_ascii=False)
     if format == "verbose_json":
         return json.dumps(verbose(transcript), ensure_ascii=False)
     if format == "srt":
         return "\n".join(
-            f"{number}\n{_clock(s.start, ',')} --> {_clock(s.end, ',')}\n{_cue(s)}\n"
-            for number, s in enumerate(transcript.segments, start=1)
+            f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{cue.text}\n"
+            for number, cue in enumerate(_cues(transcript), start=1)
         )
     if format == "vtt":
         cues = (
-            f"{_clock(s.start, '.')} --> {_clock(s.end, '.')}\n{_escaped(_cue(s))}\n"
-            for s in transcript.segments
+            f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{_escaped(cue.text)}\n"
+            for cue in _cues(transcript)
         )
         return "\n".join(["WEBVTT\n", *cues])
     raise OptionError(f"unknown format {format!r}")
@@ -44,15 +49,39 @@ def verbose(transcript: Transcript) -> dict[str, Any]:
 
 
 def segment_fields(segment: TextSegment) -> dict[str, Any]:
-    """A segment's own fields; times rounded to a millisecond."""
+    """A segment's own fields; times in seconds rounded to a millisecond, `seek` (where its window
+    begins) in steps of 10 ms. What was not measured is null."""
     raw = segment.text.encode()
     return {
+        "seek": round(segment.window_start * 100),
         "start": round(segment.start, 3),
         "end": round(segment.end, 3),
         "text": segment.text,
         "tokens": list(segment.tokens),
+        "temperature": segment.scores.temperature,
+        "avg_logprob": segment.scores.avg_logprob,
         "compression_ratio": round(len(raw) / len(zlib.compress(raw)), 3),
+        "no_speech_prob": segment.scores.no_speech_prob,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Cue:
+    start: float
+    end: float
+    text: str
+
+
+def _cues(transcript: Transcript) -> Iterator[_Cue]:
+    """Subtitles, one after another: none begins before the last has ended, none is blank."""
+    earliest = 0.0
+    for segment in transcript.segments:
+        # One line: a blank line, or an arrow, would end or forge a cue.
+        text = re.sub("-{2,}>", "->", " ".join(segment.text.split()))
+        if text:
+            start = max(segment.start, earliest)
+            earliest = max(segment.end, start)
+            yield _Cue(start, earliest, text)
 
 
 def _clock(seconds: float, point: str) -> str:
@@ -61,11 +90,6 @@ def _clock(seconds: float, point: str) -> str:
     minutes, second = divmod(total, 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours:02}:{minute:02}:{second:02}{point}{milliseconds:03}"
-
-
-def _cue(segment: TextSegment) -> str:
-    """One line: a blank line, or an arrow, would end or forge a cue."""
-    return " ".join(segment.text.split()).replace("-->", "->")
 
 
 def _escaped(text: str) -> str:

@@ -9,13 +9,31 @@ from soothsay.text.tokens import WhisperTokens
 
 
 @dataclass(frozen=True, slots=True)
+class Scores:
+    """What is known of how a window was decoded; None for what was not measured.
+
+    avg_logprob: mean natural log-probability of the window's tokens.
+    no_speech_prob: probability of the no-speech token.
+    """
+
+    temperature: float = 0.0
+    avg_logprob: float | None = None
+    no_speech_prob: float | None = None
+
+
+_UNSCORED = Scores()
+
+
+@dataclass(frozen=True, slots=True)
 class TextSegment:
-    """A stretch of text. start, end: seconds from the beginning of the audio."""
+    """A stretch of text. start, end, window_start: seconds from the beginning of the audio."""
 
     start: float
     end: float
     tokens: tuple[int, ...]
     text: str
+    window_start: float = 0.0
+    scores: Scores = _UNSCORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +51,11 @@ class Transcript:
 
 
 def segments_of(
-    tokens: Sequence[int], vocabulary: WhisperTokens, offset: float, duration: float
+    tokens: Sequence[int],
+    vocabulary: WhisperTokens,
+    offset: float,
+    duration: float,
+    scores: Scores = _UNSCORED,
 ) -> list[TextSegment]:
     """A window's output → its segments; offset and duration of the window in seconds.
 
@@ -50,7 +72,7 @@ def segments_of(
         if text.strip():
             end = min(max(start, end), duration)
             times = (offset + min(start, end), offset + end)
-            segments.append(TextSegment(*times, tuple(text_tokens), text))
+            segments.append(TextSegment(*times, tuple(text_tokens), text, offset, scores))
 
     for token in tokens:
         seconds = vocabulary.seconds(token)

@@ -13,6 +13,12 @@ from soothsay.text.languages import ALIASES, LANGUAGES
 from soothsay.types import OptionError, WeightsError
 
 TIMESTAMP_SECONDS = 0.02  # one timestamp token to the next
+MAX_PREVIOUS = 223  # tokens of earlier text in a prompt: half of Whisper's 448 positions, less one
+
+_SYMBOLS = """\
+" # ( ) * + / : ; < = > @ [ \\ ] ^ _ ` { | } ~ 「 」 『 』 << >> <<< >>> -- --- -( -[ (' ("
+(( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪""".split()
+_MUSIC = "♩♪♫♬♭♮♯"  # three bytes each, the first two in common: their first token is enough
 
 
 class WhisperTokens:
@@ -20,6 +26,7 @@ class WhisperTokens:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        tokenizer.encode_special_tokens = True  # text that spells a special token stays text
         self.end_of_text = self._id("<|endoftext|>")
         self.start = self._id("<|startoftranscript|>")
         self.transcribe = self._id("<|transcribe|>")
@@ -27,6 +34,7 @@ class WhisperTokens:
         self.no_timestamps = self._id("<|notimestamps|>")
         self.no_speech = self._id("<|nospeech|>", "<|nocaptions|>")
         self.start_of_previous = self._id("<|startofprev|>")
+        self.start_of_lm = self._id("<|startoflm|>")
         self.first_timestamp = self.no_timestamps + 1
         # English-only vocabularies have one text token fewer, and their language tokens are idle.
         self.multilingual = self.end_of_text == 50257
@@ -68,15 +76,19 @@ class WhisperTokens:
         spoken = (tasks[task],) if self.multilingual else ()
         return spoken if timestamps else (*spoken, self.no_timestamps)
 
-    def prompt(self, language: str, task: str, timestamps: bool) -> tuple[int, ...]:
-        """The whole prompt for a known language."""
+    def prompt(
+        self, language: str, task: str, timestamps: bool, previous: Sequence[int] = ()
+    ) -> tuple[int, ...]:
+        """The whole prompt for a known language; `previous` is earlier text, its end if long."""
         token = self.language_token(language)
         spoken = (token,) if self.multilingual else ()
-        return (self.start, *spoken, *self.prompt_end(task, timestamps))
+        earlier = (self.start_of_previous, *previous[-MAX_PREVIOUS:]) if previous else ()
+        return (*earlier, self.start, *spoken, *self.prompt_end(task, timestamps))
 
     def encode(self, text: str) -> list[int]:
-        """Text → tokens, no special ones among them."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        """Text → tokens, no special ones or timestamps among them, whatever the text spells."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [token for token in ids if token < self.end_of_text]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Tokens → text. Special tokens and timestamps are left out; bad UTF-8 becomes U+FFFD."""
@@ -87,6 +99,30 @@ class WhisperTokens:
         """A timestamp token → seconds into the window; None for any other token."""
         steps = token - self.first_timestamp
         return steps * TIMESTAMP_SECONDS if steps >= 0 else None
+
+    @cached_property
+    def default_suppressed(self) -> tuple[int, ...]:
+        """Tokens never written where a model's configuration names none, ascending.
+
+        Signs that annotate rather than speak, and the special tokens of prompts: openai/whisper,
+        `non_speech_tokens` in tokenizer.py and `_get_suppress_tokens` in decoding.py.
+        """
+        found = {
+            self.start,
+            self.translate,
+            self.transcribe,
+            self.start_of_lm,
+            self.start_of_previous,
+            self.no_speech,
+            # Hyphens and quotes may stand between words, not before one.
+            *self.encode(" -")[:1],
+            *self.encode(" '")[:1],
+        }
+        for symbol in (*_SYMBOLS, *_MUSIC):
+            for tokens in (self.encode(symbol), self.encode(" " + symbol)):
+                if len(tokens) == 1 or symbol in _MUSIC:
+                    found.update(tokens[:1])
+        return tuple(sorted(found))
 
     @cached_property
     def token_bytes(self) -> list[bytes]:
