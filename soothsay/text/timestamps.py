@@ -16,7 +16,7 @@ class Scores:
     no_speech_prob: probability of the no-speech token.
     """
 
-    temperature: float = 0.0
+    temperature: float | None = None
     avg_logprob: float | None = None
     no_speech_prob: float | None = None
 

@@ -15,9 +15,11 @@ from soothsay.types import OptionError, WeightsError
 TIMESTAMP_SECONDS = 0.02  # one timestamp token to the next
 MAX_PREVIOUS = 223  # tokens of earlier text in a prompt: half of Whisper's 448 positions, less one
 
-_SYMBOLS = """\
-" # ( ) * + / : ; < = > @ [ \\ ] ^ _ ` { | } ~ 「 」 『 』 << >> <<< >>> -- --- -( -[ (' ("
-(( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪""".split()
+_SIGNS = '"#()*+/:;<=>@[\\]^_`{|}~「」『』'
+_LONG_SIGNS = (
+    *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))"),
+    *("[[", "]]", "{{", "}}", "♪♪", "♪♪♪"),
+)
 _MUSIC = "♩♪♫♬♭♮♯"  # three bytes each, the first two in common: their first token is enough
 
 
@@ -118,7 +120,7 @@ class WhisperTokens:
             *self.encode(" -")[:1],
             *self.encode(" '")[:1],
         }
-        for symbol in (*_SYMBOLS, *_MUSIC):
+        for symbol in (*_SIGNS, *_LONG_SIGNS, *_MUSIC):
             for tokens in (self.encode(symbol), self.encode(" " + symbol)):
                 if len(tokens) == 1 or symbol in _MUSIC:
                     found.update(tokens[:1])

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 from fixtures.toy import FIRST_TIMESTAMP, TOKENIZER
 
-from soothsay.text import formats
-from soothsay.text.timestamps import TextSegment, Transcript, segments_of
+from soothsay.text.timestamps import Scores, Transcript, segments_of
 from soothsay.text.tokens import WhisperTokens
-from soothsay.types import OptionError
 
 TOKENS = WhisperTokens.from_file(TOKENIZER)
 A, B = TOKENS.encode("a"), TOKENS.encode("b")
@@ -44,40 +40,15 @@ def test_times_never_leave_the_window() -> None:
     assert spans(at(0.6) + A + at(0.7), duration=0.5) == [(60.5, 60.5, "a")]
 
 
-TRANSCRIPT = Transcript(
-    task="transcribe",
-    language="en",
-    duration=3725.5,
-    segments=(
-        TextSegment(0.0, 1.5, (1,), " Hello --> <you>\n& all"),
-        TextSegment(3725.0, 3725.4996, (2, 3), " End."),
-    ),
-)
+def test_a_segment_knows_its_window() -> None:
+    scores = Scores(temperature=0.2, avg_logprob=-0.5)
+    first, second = segments_of(A + at(0.3) + B, TOKENS, 60.0, 30.0, scores)
+    for segment in (first, second):
+        assert segment.window_start == 60.0
+        assert segment.scores == scores
 
 
-def test_text_and_json() -> None:
-    assert TRANSCRIPT.text == "Hello --> <you>\n& all End."
-    body = json.loads(formats.render(TRANSCRIPT, "verbose_json"))
-    assert body["task"] == "transcribe"
-    assert body["duration"] == 3725.5
-    assert [s["id"] for s in body["segments"]] == [0, 1]
-    assert body["segments"][1]["tokens"] == [2, 3]
-
-
-def test_srt() -> None:
-    assert formats.render(TRANSCRIPT, "srt") == (
-        "1\n00:00:00,000 --> 00:00:01,500\nHello -> <you> & all\n\n"
-        "2\n01:02:05,000 --> 01:02:05,500\nEnd.\n"
-    )
-
-
-def test_vtt_escapes_markup() -> None:
-    assert formats.render(TRANSCRIPT, "vtt") == (
-        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nHello -&gt; &lt;you&gt; &amp; all\n\n"
-        "01:02:05.000 --> 01:02:05.500\nEnd.\n"
-    )
-
-
-def test_unknown_format() -> None:
-    with pytest.raises(OptionError, match="unknown format"):
-        formats.render(TRANSCRIPT, "doc")
+def test_a_transcript_joins_its_segments() -> None:
+    segments = segments_of(at(0.0) + A + at(0.1) + B, TOKENS, offset=0.0, duration=1.0)
+    assert Transcript("transcribe", "en", 1.0, tuple(segments)).text == "ab"
+    assert Transcript("transcribe", "en", 1.0, ()).text == ""

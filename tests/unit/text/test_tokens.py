@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from soothsay.text.tokens import Detokenizer, WhisperTokens
 from soothsay.types import OptionError, WeightsError
 
 
-def byte_tokenizer(multilingual: bool) -> Tokenizer:
+def byte_tokenizer(multilingual: bool, languages: int = 99) -> Tokenizer:
     """Every byte a token and nothing merged, padded to Whisper's place for end-of-text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {char: number for number, char in enumerate(alphabet)}
@@ -28,10 +29,11 @@ def byte_tokenizer(multilingual: bool) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|startoftranscript|>"]
-    special += [f"<|{code}|>" for code in list(LANGUAGES)[:99]]
+    special += [f"<|{code}|>" for code in list(LANGUAGES)[:languages]]
     special += ["<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>"]
     special += ["<|nospeech|>", "<|notimestamps|>"]
     tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens([f"<|{step * 0.02:.2f}|>" for step in range(1501)])
     return tokenizer
 
 
@@ -42,11 +44,20 @@ ENGLISH = WhisperTokens(byte_tokenizer(False))
 def test_special_tokens_are_where_whisper_has_them() -> None:
     t = MULTILINGUAL
     assert (t.end_of_text, t.start, t.translate, t.transcribe) == (50257, 50258, 50358, 50359)
+    assert (t.start_of_lm, t.start_of_previous) == (50360, 50361)
     assert (t.no_speech, t.no_timestamps, t.first_timestamp) == (50362, 50363, 50364)
     assert t.multilingual
     assert not ENGLISH.multilingual
     assert t.languages["en"] == 50259
     assert len(t.languages) == 99
+
+
+def test_the_newest_vocabulary_has_one_language_more() -> None:
+    t = WhisperTokens(byte_tokenizer(True, languages=100))
+    assert t.languages["yue"] == t.language_token("Cantonese") == 50358
+    assert (t.transcribe, t.no_timestamps, t.first_timestamp) == (50360, 50364, 50365)
+    with pytest.raises(OptionError, match="unknown language 'cantonese'"):
+        MULTILINGUAL.language_token("cantonese")
 
 
 @pytest.mark.parametrize("name", ["zh", "ZH", "Chinese", " mandarin "])
@@ -60,6 +71,35 @@ def test_prompts() -> None:
     assert t.prompt("de", "translate", True) == (50258, 50261, 50358)
     assert ENGLISH.prompt("en", "transcribe", False) == (50257, 50362)
     assert ENGLISH.prompt("english", "transcribe", True) == (50257,)
+
+
+def test_earlier_text_stands_before_the_prompt_and_loses_its_beginning() -> None:
+    t = MULTILINGUAL
+    plain = t.prompt("en", "transcribe", False)
+    assert t.prompt("en", "transcribe", False, [7, 8]) == (50361, 7, 8, *plain)
+    assert t.prompt("en", "transcribe", False, range(1000)) == (50361, *range(777, 1000), *plain)
+
+
+@pytest.mark.parametrize(
+    "text", ["<|endoftext|>", "so <|startoftranscript|><|en|> it", "<|1.00|> on", "<|0.00|>"]
+)
+def test_text_never_becomes_a_special_token(text: str) -> None:
+    assert all(token < 50257 for token in MULTILINGUAL.encode(text))
+
+
+def test_special_tokens_spelled_in_text_stay_text() -> None:
+    text = "say <|endoftext|> now"
+    assert MULTILINGUAL.decode(MULTILINGUAL.encode(text)) == text
+
+
+def test_default_suppression_names_signs_and_the_prompt() -> None:
+    t = MULTILINGUAL
+    found = t.default_suppressed
+    assert list(found) == sorted(set(found))
+    for sign in "#<>[]{}~":
+        assert t.encode(sign)[0] in found
+    assert {t.start, t.transcribe, t.translate, t.no_speech} < set(found)
+    assert not {t.end_of_text, t.no_timestamps, t.first_timestamp, *t.encode("a,.?!")} & set(found)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +171,35 @@ def test_timestamps_in_seconds() -> None:
     assert MULTILINGUAL.seconds(50363) is None
 
 
+@pytest.fixture(scope="module")
+def real_tokens(base_files: ModelFiles) -> WhisperTokens:
+    return WhisperTokens.from_file(base_files.tokenizer_json)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [" Hello, world.", "今天天气很好，我们去公园。", " naïve café 🎉"])
-def test_the_real_tokenizer(base_files: ModelFiles, text: str) -> None:
-    tokens = WhisperTokens.from_file(base_files.tokenizer_json)
-    assert tokens.decode(tokens.encode(text)) == text
-    assert (tokens.start, tokens.first_timestamp) == (50258, 50364)
-    assert len(tokens.languages) == 99
+def test_the_real_tokenizer(real_tokens: WhisperTokens, text: str) -> None:
+    assert real_tokens.decode(real_tokens.encode(text)) == text
+    assert (real_tokens.start, real_tokens.first_timestamp) == (50258, 50364)
+    assert len(real_tokens.languages) == 99
+
+
+@pytest.mark.slow
+def test_default_suppression_is_the_published_list(
+    base_files: ModelFiles, real_tokens: WhisperTokens
+) -> None:
+    assert real_tokens.default_suppressed == tuple(sorted(base_files.generation.suppress))
+
+
+@pytest.mark.slow
+def test_real_tokens_decode_as_transformers_has_it(
+    base_files: ModelFiles, real_tokens: WhisperTokens
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    oracle = transformers.WhisperTokenizer(
+        tokenizer_object=Tokenizer.from_file(str(base_files.tokenizer_json))
+    )
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        tokens = random.integers(0, 50364 + 1501, random.integers(1, 40)).tolist()
+        assert real_tokens.decode(tokens) == oracle.decode(tokens, skip_special_tokens=True)
