@@ -141,6 +141,7 @@ def transcribe(
             task=task,
             timestamps=timestamps or ("segment" if format in TIMED_FORMATS else "none"),
             sampling=Sampling(temperature=temperature, seed=seed),
+            log_probs=format == "verbose_json",
         )
         recogniser = _recogniser(model, threads, drafter=speculate, dtype=dtype, nodes=nodes)
         recogniser.check(options)

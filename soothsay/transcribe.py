@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from soothsay.engine.request import PromptChoice, Request, Result
 from soothsay.speculate.filters import LogitFilter, SuppressAtBegin, SuppressTokens, TimestampRules
 from soothsay.targets.load import ModelFiles
 from soothsay.targets.whisper import WhisperTarget
-from soothsay.text.timestamps import TextSegment, Transcript, segments_of
+from soothsay.text.timestamps import Scores, TextSegment, Transcript, segments_of
 from soothsay.text.tokens import WhisperTokens
 from soothsay.types import FinishReason, OptionError, Sampling, SequenceStats, SoothsayError
 
@@ -49,6 +50,7 @@ class Options:
     timestamps: str = "none"
     sampling: Sampling = Sampling()
     speculate: bool = True
+    log_probs: bool = False  # whether segments carry the mean log-probability of their window
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -135,6 +137,7 @@ class Recogniser:
             filters=self.filters(timestamps),
             hint=hint,
             speculate=options.speculate,
+            log_probs=options.log_probs,
         )
 
     def check(self, options: Options) -> None:
@@ -145,7 +148,7 @@ class Recogniser:
         """The model's own logit rules, as its generation configuration gives them."""
         facts = self.files.generation
         rules: list[LogitFilter] = [
-            SuppressTokens(facts.suppress),
+            SuppressTokens(facts.suppress or self.tokens.default_suppressed),
             SuppressAtBegin(facts.begin_suppress),
         ]
         if timestamps:
@@ -207,8 +210,12 @@ class Recogniser:
     ) -> Transcript:
         segments: list[TextSegment] = []
         for cut, result in zip(cuts, results, strict=True):
+            scores = Scores(
+                temperature=options.sampling.temperature,
+                avg_logprob=fmean(result.log_probs) if result.log_probs else None,
+            )
             segments += segments_of(
-                result.tokens, self.tokens, offset=cut.start_seconds, duration=cut.seconds
+                result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores
             )
         language = options.language or self._with_language(options, results[0]).language or "en"
         return Transcript(

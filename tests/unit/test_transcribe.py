@@ -57,6 +57,19 @@ def test_stats_add_up(recogniser: Recogniser) -> None:
     assert figures["rtfx"] == pytest.approx(40 / figures["wall_seconds"])
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_segments_carry_their_windows_scores(recogniser: Recogniser, wanted: bool) -> None:
+    done = recogniser.transcribe(noise(31), Options(log_probs=wanted))
+    for segment in done.transcript.segments:
+        (result,) = [r for r in done.results if set(segment.tokens) <= set(r.tokens)][:1]
+        assert segment.scores.temperature == 0.0
+        if wanted:
+            mean = sum(result.log_probs) / len(result.log_probs)
+            assert segment.scores.avg_logprob == pytest.approx(mean)
+        else:
+            assert segment.scores.avg_logprob is None
+
+
 def test_nothing_to_hear(recogniser: Recogniser) -> None:
     with pytest.raises(AudioError, match="no samples"):
         recogniser.transcribe(np.zeros(0, np.float32))
