@@ -225,44 +225,30 @@ def verify(
         raise typer.Exit(1)
 
 
-@bench_app.command("decode")
-def bench_decode_command(
-    manifest: Annotated[Path | None, typer.Option(help="Default: the clips that ship.")] = None,
-    model: Model = "base",
-    drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
-    limit: Limit = None,
-    dtype: Dtype = "auto",
-    nodes: Nodes = DEFAULT_NODES,
-    threads: Threads = None,
-    as_json: Json = False,
-) -> None:
-    """Plain against speculative decoding, clip by clip in turn."""
-    with _clear_errors():
-        clips = read_manifest(manifest or CLIPS, limit)
-        recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)
-        with _counter("bench decode", len(clips)) as advance:
-            report = bench_decode(recogniser, clips, Options(), advance)
-    _print_report(report, as_json)
+def _add_bench(name: str, measure: Callable[..., dict[str, Any]], help: str) -> None:
+    """`bench NAME`: all measurements are asked for alike."""
+
+    @bench_app.command(name, help=help)
+    def _(
+        manifest: Annotated[Path | None, typer.Option(help="Default: the clips that ship.")] = None,
+        model: Model = "base",
+        drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
+        limit: Limit = None,
+        dtype: Dtype = "auto",
+        nodes: Nodes = DEFAULT_NODES,
+        threads: Threads = None,
+        as_json: Json = False,
+    ) -> None:
+        with _clear_errors():
+            clips = read_manifest(manifest or CLIPS, limit)
+            recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)
+            with _counter(f"bench {name}", len(clips)) as advance:
+                report = measure(recogniser, clips, Options(), advance)
+        _print_report(report, as_json)
 
 
-@bench_app.command("peers")
-def bench_peers_command(
-    manifest: Annotated[Path | None, typer.Option(help="Default: the clips that ship.")] = None,
-    model: Model = "base",
-    drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
-    limit: Limit = None,
-    dtype: Dtype = "auto",
-    nodes: Nodes = DEFAULT_NODES,
-    threads: Threads = None,
-    as_json: Json = False,
-) -> None:
-    """Our decoding against other engines': same audio, weights and threads, in turn."""
-    with _clear_errors():
-        clips = read_manifest(manifest or CLIPS, limit)
-        recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)
-        with _counter("bench peers", len(clips)) as advance:
-            report = bench_peers(recogniser, clips, Options(), advance)
-    _print_report(report, as_json)
+_add_bench("decode", bench_decode, "Plain against speculative decoding, clip by clip in turn.")
+_add_bench("peers", bench_peers, "Ours against other engines': same audio, weights and threads.")
 
 
 def _print_report(report: dict[str, Any], as_json: bool) -> None:

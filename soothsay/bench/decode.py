@@ -112,13 +112,7 @@ def bench_decode(
         "speculative": ours.report(),
         "forward_ms_by_nodes": costs,
         "forward_ratio_by_nodes": {nodes: cost / costs[1] for nodes, cost in costs.items()},
-        "provenance": provenance(
-            model=recogniser.target.spec.name,
-            weights_sha256=recogniser.target.spec.weights_sha256,
-            dtype=str(recogniser.target.dtype).removeprefix("torch."),
-            drafter=recogniser.engine.drafter.name if recogniser.engine.drafter else "off",
-            nodes=recogniser.engine.budget.max_nodes,
-        ),
+        "provenance": provenance(recogniser),
     }
 
 

@@ -75,14 +75,7 @@ def check_identity(
         "divergences": [asdict(d) for d in divergences],
         "tokens": stats.tokens,
         "tokens_per_forward": stats.tokens_per_forward,
-        "provenance": provenance(
-            model=recogniser.target.spec.name,
-            weights_sha256=recogniser.target.spec.weights_sha256,
-            dtype=str(recogniser.target.dtype).removeprefix("torch."),
-            drafter=recogniser.engine.drafter.name if recogniser.engine.drafter else "off",
-            nodes=recogniser.engine.budget.max_nodes,
-            batch=batch,
-        ),
+        "provenance": provenance(recogniser, batch=batch),
     }
 
 

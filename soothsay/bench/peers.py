@@ -169,13 +169,7 @@ def _take_turns(
             }
             for kind, peer in peers.items()
         },
-        "provenance": provenance(
-            model=recogniser.target.spec.name,
-            weights_sha256=recogniser.target.spec.weights_sha256,
-            dtype=str(recogniser.target.dtype).removeprefix("torch."),
-            drafter=recogniser.engine.drafter.name if recogniser.engine.drafter else "off",
-            nodes=recogniser.engine.budget.max_nodes,
-        ),
+        "provenance": provenance(recogniser),
     }
 
 

@@ -75,8 +75,9 @@ def hint_for(recogniser: Recogniser, expected: Result) -> tuple[int, ...] | None
     return expected.tokens if isinstance(recogniser.engine.drafter, OracleDrafter) else None
 
 
-def provenance(**facts: Any) -> dict[str, Any]:
+def provenance(recogniser: Recogniser, **facts: Any) -> dict[str, Any]:
     """Where and with what a figure was taken."""
+    target, engine = recogniser.target, recogniser.engine
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "soothsay": metadata.version("soothsay"),
@@ -87,6 +88,11 @@ def provenance(**facts: Any) -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "model": target.spec.name,
+        "weights_sha256": target.spec.weights_sha256,
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "drafter": engine.drafter.name if engine.drafter else "off",
+        "nodes": engine.budget.max_nodes,
         **facts,
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixtures.huggingface import huggingface, huggingface_generation
+from fixtures.huggingface import generation_config, in_transformers
 
 from soothsay.bench.identity import first_difference, top2_margin
 from soothsay.bench.workload import Clip, read_manifest
@@ -35,8 +35,8 @@ def recogniser(base_files: ModelFiles) -> Recogniser:
 
 @pytest.fixture(scope="module")
 def model(base_files: ModelFiles) -> torch.nn.Module:
-    model = huggingface(base_files, torch.float32)
-    model.generation_config = huggingface_generation(base_files)
+    model = in_transformers(base_files, torch.float32)
+    model.generation_config = generation_config(base_files)
     return model
 
 

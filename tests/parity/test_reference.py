@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fixtures.huggingface import huggingface
+from fixtures.huggingface import in_transformers
 from fixtures.toy_whisper import SIZES, toy_features, toy_files
 
 from soothsay.cache.arena import Arena
@@ -21,7 +21,7 @@ def files(request: pytest.FixtureRequest) -> ModelFiles:
 
 @torch.no_grad()
 def test_reference_equals_transformers(files: ModelFiles) -> None:
-    model, reference = huggingface(files, torch.float64), Reference(files)
+    model, reference = in_transformers(files, torch.float64), Reference(files)
     features = toy_features(3)
     tokens = [1, 5, 2, 20, 7, 7]
     expected = model(features[None].double(), decoder_input_ids=torch.tensor([tokens]))

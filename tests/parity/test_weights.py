@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fixtures.reference import in_transformers
+from fixtures.huggingface import in_transformers
 
 from soothsay.targets.load import ModelFiles, ctranslate2_directory
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixtures.reference import transformers_config
+from fixtures.huggingface import transformers_config
 from fixtures.toy import TOKENIZER, tiny_whisper_files
 from transformers import WhisperForConditionalGeneration
 

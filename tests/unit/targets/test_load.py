@@ -11,8 +11,8 @@ import huggingface_hub
 import pytest
 import torch
 from fixtures.container import write_directory
+from fixtures.huggingface import in_transformers
 from fixtures.packages import install
-from fixtures.reference import in_transformers
 from fixtures.toy import tiny_whisper_files
 from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import WhisperForConditionalGeneration
