@@ -14,8 +14,10 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from soothsay.audio.decode import decode
 from soothsay.bench.decode import bench_decode
@@ -25,7 +27,15 @@ from soothsay.bench.workload import CLIPS, read_manifest
 from soothsay.demo import run_demo
 from soothsay.doctor import examine
 from soothsay.drafters.choose import NAMES
-from soothsay.output import FORMATS, TIMED_FORMATS, check_targets, flat, render, write_atomically
+from soothsay.output import (
+    FORMATS,
+    TIMED_FORMATS,
+    check_targets,
+    flat,
+    render,
+    shown,
+    write_atomically,
+)
 from soothsay.targets.load import available, resolve
 from soothsay.transcribe import DEFAULT_NODES, Options, Recogniser, Transcription
 from soothsay.types import OptionError, Sampling, SoothsayError
@@ -66,7 +76,7 @@ def _clear_errors() -> Iterator[None]:
 @contextmanager
 def _progress(label: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
     """A bar on a terminal, nothing elsewhere → a function that sets how much is done."""
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    columns = (TextColumn(escape(label)), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
     with Progress(
         *columns, TimeRemainingColumn(), console=errors, disable=not sys.stderr.isatty()
     ) as progress:
@@ -157,14 +167,14 @@ def transcribe(
                 write_atomically(target, text)
             else:
                 if len(files) > 1 and not as_json:
-                    sys.stdout.write(f"==> {file} <==\n")
+                    sys.stdout.write(f"==> {shown(file)} <==\n")
                 sys.stdout.write(text)
                 sys.stdout.flush()
             if stats:
                 _print_stats(file, done)
         except SoothsayError as error:
             failed = True
-            errors.print(f"soothsay: {file}: {error}", markup=False, soft_wrap=True)
+            errors.print(f"soothsay: {shown(file)}: {error}", markup=False, soft_wrap=True)
     if failed:
         raise typer.Exit(2)
 
@@ -172,14 +182,14 @@ def transcribe(
 def _transcribe_one(recogniser: Recogniser, file: Path, options: Options) -> Transcription:
     waveform = decode(file)
     for warning in waveform.warnings:
-        errors.print(f"soothsay: {file}: warning: {warning}", markup=False, soft_wrap=True)
+        errors.print(f"soothsay: {shown(file)}: warning: {warning}", markup=False, soft_wrap=True)
     seconds = len(waveform.samples) / waveform.sample_rate
-    with _progress(file.name, round(seconds), "s") as update:
+    with _progress(shown(Path(file.name)), round(seconds), "s") as update:
         return recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))
 
 
 def _print_stats(file: Path, done: Transcription) -> None:
-    table = Table("figure", "value", title=str(file))
+    table = Table("figure", "value", title=Text(shown(file)))
     for name, value in done.figures().items():
         table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
     errors.print(table)

@@ -64,12 +64,24 @@ def write_atomically(path: Path, text: str) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
+            os.chmod(name, 0o666 & ~_umask())  # as any other new file, not for its maker alone
             os.replace(name, path)
         except OSError:
             os.unlink(name)
             raise
     except OSError as error:
         raise SoothsayError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def shown(path: Path) -> str:
+    """A path as text that any terminal takes, whatever bytes its name is made of."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def flat(report: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

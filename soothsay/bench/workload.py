@@ -19,7 +19,7 @@ from soothsay.audio.decode import decode
 from soothsay.drafters.probe import OracleDrafter
 from soothsay.engine.request import Result
 from soothsay.transcribe import Recogniser, Samples
-from soothsay.types import OptionError
+from soothsay.types import AudioError, OptionError
 
 # The clips that ship with the package.
 CLIPS = Path(__file__).parent.parent / "data" / "clips" / "clips.jsonl"
@@ -36,7 +36,11 @@ class Clip:
     duration: float | None
 
     def samples(self) -> Samples:
-        return decode(self.audio).samples
+        """16 kHz mono. AudioError names the file."""
+        try:
+            return decode(self.audio).samples
+        except AudioError as error:
+            raise AudioError(f"{self.audio}: {error}") from error
 
 
 def read_manifest(path: Path, limit: int | None = None) -> list[Clip]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,33 @@ def test_bad_manifests(model: str, tmp_path: Path, content: str, message: str) -
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_text(content)
     assert message in one_line(run("verify", "--model", model, "--manifest", manifest))
+
+
+def test_a_clip_that_is_missing_is_named(model: str, tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text('{"audio": "gone.wav"}')
+    assert "gone.wav: it cannot be read" in one_line(
+        run("verify", "--model", model, "--manifest", manifest, "--language", "en")
+    )
+
+
+def test_names_may_hold_markup_and_any_bytes(model: str, tmp_path: Path) -> None:
+    odd = [tmp_path / "[red]a[x].ogg", tmp_path / os.fsdecode(b"caf\xe9.ogg")]
+    for path in odd:
+        path.write_bytes(CLIP.read_bytes())
+    result = run("transcribe", "--model", model, "--stats", *odd)
+    assert result.exit_code == 0, result.output
+    assert "==> " in result.stdout
+    assert "[red]a[x].ogg" in result.stdout
+    assert "caf\ufffd.ogg" in result.stdout
+
+
+def test_written_files_have_ordinary_permissions(model: str, tmp_path: Path) -> None:
+    ordinary = tmp_path / "ordinary"
+    ordinary.touch()
+    run("transcribe", "--model", model, "--output-dir", tmp_path, CLIP)
+    written = tmp_path / f"{CLIP.stem}.txt"
+    assert written.stat().st_mode == ordinary.stat().st_mode
 
 
 def test_bench_decode_reports_ratios(model: str, tmp_path: Path) -> None:
