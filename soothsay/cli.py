@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from soothsay.audio.decode import decode
+from soothsay.audio.features import WINDOW_SECONDS
 from soothsay.bench.decode import bench_decode
 from soothsay.bench.identity import check_identity
 from soothsay.bench.peers import bench_peers
@@ -35,6 +35,7 @@ from soothsay.output import (
     render,
     shown,
     write_atomically,
+    write_stdout,
 )
 from soothsay.targets.load import available, resolve
 from soothsay.transcribe import DEFAULT_NODES, Options, Recogniser, Transcription
@@ -53,7 +54,9 @@ tables = Console(highlight=False)
 
 Model = Annotated[str, typer.Option(help="A model's name, or a directory with its weights.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default: PyTorch's own).")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="CPU threads (default: PyTorch's own).")
+]
 Nodes = Annotated[
     int, typer.Option(min=1, max=64, help="Tree nodes a sequence, the root included.")
 ]
@@ -76,7 +79,12 @@ def _clear_errors() -> Iterator[None]:
 @contextmanager
 def _progress(label: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
     """A bar on a terminal, nothing elsewhere → a function that sets how much is done."""
-    columns = (TextColumn(escape(label)), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+    )
     with Progress(
         *columns, TimeRemainingColumn(), console=errors, disable=not sys.stderr.isatty()
     ) as progress:
@@ -104,8 +112,8 @@ def _recogniser(model: str, threads: int | None, **options: Any) -> Recogniser:
 
 
 def _print_json(report: Any) -> None:
-    sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    with _clear_errors():
+        write_stdout(json.dumps(report, ensure_ascii=False) + "\n")
 
 
 @app.callback()
@@ -144,6 +152,8 @@ def transcribe(
     """Transcribe audio files. A file that fails is named on stderr; the others go on."""
     with _clear_errors():
         targets = check_targets(files, output_dir, "json" if as_json else format, resume)
+        if as_json and format != "text":
+            raise OptionError("--json has a shape of its own: give it or --format, not both")
         if seed is not None and temperature == 0.0:
             raise OptionError("--seed needs a --temperature above 0: greedy decoding draws nothing")
         options = Options(
@@ -166,10 +176,9 @@ def transcribe(
             if target is not None:
                 write_atomically(target, text)
             else:
-                if len(files) > 1 and not as_json:
-                    sys.stdout.write(f"==> {shown(file)} <==\n")
-                sys.stdout.write(text)
-                sys.stdout.flush()
+                head = f"==> {shown(file)} <==\n" if len(files) > 1 and not as_json else ""
+                with _clear_errors():
+                    write_stdout(head + text)
             if stats:
                 _print_stats(file, done)
         except SoothsayError as error:
@@ -181,9 +190,12 @@ def transcribe(
 
 def _transcribe_one(recogniser: Recogniser, file: Path, options: Options) -> Transcription:
     waveform = decode(file)
-    for warning in waveform.warnings:
-        errors.print(f"soothsay: {shown(file)}: warning: {warning}", markup=False, soft_wrap=True)
+    warnings = list(waveform.warnings)
     seconds = len(waveform.samples) / waveform.sample_rate
+    if options.timestamps != "none" and seconds > WINDOW_SECONDS:
+        warnings.append(f"with timestamps, words at the cuts every {WINDOW_SECONDS} s may be lost")
+    for warning in warnings:
+        errors.print(f"soothsay: {shown(file)}: warning: {warning}", markup=False, soft_wrap=True)
     with _progress(shown(Path(file.name)), round(seconds), "s") as update:
         return recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,16 +52,25 @@ def check_targets(
     targets: dict[Path, Path] = {}
     for file in files:
         target = directory / (file.stem + FORMATS[format])
+        if any(_same_file(target, other) for other in files):
+            raise OptionError(f"{target} is an input: writing there would destroy it")
         if target in targets.values():
             raise OptionError(f"two inputs would be written to {target}: rename one")
         targets[file] = target
     return targets
 
 
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist
+        return False
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write beside `path`, then rename: a reader, or a full disk, never leaves half a file."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".soothsay-")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -71,6 +81,23 @@ def write_atomically(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise SoothsayError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_stdout(text: str) -> None:
+    """SoothsayError where stdout cannot take the text; a reader that left is no error of ours."""
+    if sys.stdout is None:
+        raise SoothsayError("cannot write: standard output is closed")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise SoothsayError(f"cannot write to standard output: {error.strerror}") from error
+    except UnicodeEncodeError as error:
+        raise SoothsayError(
+            f"standard output takes {error.encoding} only: set PYTHONIOENCODING=utf-8"
+        ) from error
 
 
 def _umask() -> int:

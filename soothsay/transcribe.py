@@ -59,6 +59,8 @@ class Options:
         ):
             if value not in known:
                 raise OptionError(f"unknown {name} {value!r}: choose {' or '.join(known)}")
+        if self.language is not None and not self.language.strip():
+            raise OptionError("the language is empty: give a code such as en, or leave it out")
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ class Sampling:
             raise OptionError(f"top_k must be 0 (off) or positive, not {self.top_k}")
         if not 0.0 < self.top_p <= 1.0:
             raise OptionError(f"top_p must lie in (0, 1], not {self.top_p}")
+        if self.seed is not None and not 0 <= self.seed < 1 << 63:
+            raise OptionError(f"a seed must lie in 0..2^63-1, not {self.seed}")
 
     @property
     def greedy(self) -> bool:

@@ -68,23 +68,26 @@ def decode_blocks(
     source: Source, warnings: list[str], max_seconds: float = MAX_SECONDS
 ) -> Iterator[Samples]:
     """The same block by block, in memory that does not grow; `warnings` fills as it goes."""
-    with _file(source) as file, _open(file) as container:
-        if not container.streams.audio:
-            raise AudioError("it holds no audio stream")
-        expected = _expected_seconds(container)
-        total = 0
-        for block in _at_16_khz(_mono(_frames(container, warnings))):
-            total += len(block)
-            if total > max_seconds * SAMPLE_RATE:
-                raise AudioError(f"it is longer than the limit of {max_seconds:g} s")
-            if len(block):
-                yield block
-        seconds = total / SAMPLE_RATE
-        # Many formats end without an error wherever they are cut.
-        if seconds < 0.99 * expected - 0.25:
-            warnings.append(
-                f"it is cut short or damaged: {seconds:.1f} s could be read of {expected:.1f} s"
-            )
+    try:
+        with _file(source) as file, _open(file) as container:
+            if not container.streams.audio:
+                raise AudioError("it holds no audio stream")
+            expected = _expected_seconds(container)
+            total = 0
+            for block in _at_16_khz(_mono(_frames(container, warnings))):
+                total += len(block)
+                if total > max_seconds * SAMPLE_RATE:
+                    raise AudioError(f"it is longer than the limit of {max_seconds:g} s")
+                if len(block):
+                    yield block
+            seconds = total / SAMPLE_RATE
+            # Many formats end without an error wherever they are cut.
+            if seconds < 0.99 * expected - 0.25:
+                warnings.append(
+                    f"it is cut short or damaged: {seconds:.1f} s could be read of {expected:.1f} s"
+                )
+    except OSError as error:  # a failing disk, a device that is no file
+        raise AudioError(f"it cannot be read: {_reason(error)}") from error
 
 
 def _file(source: Source) -> AbstractContextManager[BinaryIO]:

@@ -26,7 +26,7 @@ from soothsay.bench.workload import Clip, hint_for, provenance
 from soothsay.engine.request import Request
 from soothsay.targets.load import ctranslate2_directory
 from soothsay.transcribe import Options, Recogniser
-from soothsay.types import OptionError
+from soothsay.types import OptionError, SoothsayError
 
 PEER_TYPES = ("float32", "int8")
 # An engine's idle threads spin for a while (200 ms in OpenMP's common setting) before they sleep,
@@ -56,18 +56,27 @@ class FasterWhisper:
         arguments = (theirs, str(directory), compute_type, threads)
         self._process = spawn.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
-        if not self._pipe.recv():
+        theirs.close()  # else the end of the process would go unheard
+        if not self._receive():
             raise OptionError('bench peers needs: pip install "soothsay[bench]"')
         self.encode_seconds = self.decode_seconds = 0.0
         self.tokens = 0
 
     def run(self, request: Request) -> Turn:
         self._pipe.send((request.features[None].numpy(), list(request.prompt)))
-        turn: Turn = self._pipe.recv()
+        turn: Turn = self._receive()
         self.encode_seconds += turn.encode_seconds
         self.decode_seconds += turn.decode_seconds
         self.tokens += len(turn.tokens) + 1  # end-of-text is decoded, but not returned
         return turn
+
+    def _receive(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise SoothsayError(
+                "faster-whisper's process ended: its own words are above"
+            ) from error
 
     def forget(self) -> None:
         """Leave out what has run so far: it was the warm-up."""

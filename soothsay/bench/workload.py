@@ -46,7 +46,7 @@ class Clip:
 def read_manifest(path: Path, limit: int | None = None) -> list[Clip]:
     """The first `limit` clips of a JSON-lines manifest; OptionError names the line at fault."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read the manifest {path}: {error}") from error
     clips = list(_clips(path, lines))[:limit]
@@ -62,6 +62,8 @@ def _clips(path: Path, lines: list[str]) -> Iterator[Clip]:
         try:
             row = json.loads(line)
             audio = row["audio"]
+            if not isinstance(row.get("lang"), str | None) or not isinstance(audio, str):
+                raise TypeError("audio and lang must be text")
             clip = Clip(
                 id=audio,
                 audio=path.parent / audio,
@@ -69,7 +71,7 @@ def _clips(path: Path, lines: list[str]) -> Iterator[Clip]:
                 language=row.get("lang"),
                 duration=row.get("duration"),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OptionError(f"{path}, line {number}: not a clip ({error!r})") from error
         yield clip
 

@@ -86,7 +86,13 @@ class Engine:
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         """Submit all, step until idle → results in order. Not while others use the engine."""
-        numbers = [self.submit(request) for request in requests]
+        numbers: list[int] = []
+        try:
+            numbers += map(self.submit, requests)
+        except Exception:
+            for number in numbers:  # none has started: a refused run leaves nothing behind
+                self.abort(number)
+            raise
         results: dict[int, Result] = {}
         while not self.scheduler.idle:
             for delta in self.step():

@@ -24,14 +24,18 @@ class TokenStream:
     _service: EngineService
     _deltas: queue.SimpleQueue[Delta | Exception] = field(default_factory=queue.SimpleQueue)
     _result: Result | None = None
+    _error: Exception | None = None  # why nothing more will come, however often one asks
     number: int | None = None  # set by the device thread when it takes the request
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """Newly committed tokens, step by step, until the sequence has ended."""
         while self._result is None:
+            if self._error is not None:
+                raise self._error
             delta = self._deltas.get()
             if isinstance(delta, Exception):
-                raise delta
+                self._error = delta
+                continue
             self._result = delta.result
             if delta.tokens:
                 yield delta.tokens
@@ -116,7 +120,7 @@ class EngineService:
     def _accept(self, stream: TokenStream) -> None:
         try:
             stream.number = self._engine.submit(stream.request)
-        except SoothsayError as error:
+        except Exception as error:  # whatever a caller hands in, the others go on
             stream._deltas.put(error)
         else:
             self._streams[stream.number] = stream

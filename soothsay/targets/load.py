@@ -249,7 +249,7 @@ def _generation(directory: Path, sizes: WhisperSizes) -> GenerationFacts:
 
     try:
         heads = tuple((int(layer), int(head)) for layer, head in facts.get("alignment_heads") or [])
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise WeightsError(f"{path}: alignment_heads must list (layer, head) pairs") from error
     return GenerationFacts(
         suppress=ids("suppress_tokens", "suppress_ids"),

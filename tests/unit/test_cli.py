@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from soothsay.cli import app
 
 SHORTEST, NEXT = sorted(read_manifest(CLIPS), key=lambda clip: clip.duration or 0.0)[:2]
 CLIP, OTHER = SHORTEST.audio, NEXT.audio
+
+START = "from soothsay.cli import app; app()"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,9 @@ def test_a_bad_file_is_named_and_the_others_go_on(model: str, tmp_path: Path) ->
         (["--dtype", "float8"], "unknown dtype 'float8'"),
         (["--resume"], "--output-dir"),
         (["--seed", "1"], "--temperature above 0"),
+        (["--seed", str(2**70), "--temperature", "1"], "seed must lie"),
+        (["--language", ""], "language is empty"),
+        (["--json", "--format", "srt"], "--json has a shape of its own"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(
@@ -171,12 +178,49 @@ def test_verify_refuses_sampling(model: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "no clips"), ("{}", "line 1"), ("[1]", "line 1"), ('{"audio": 3}', "line 1")],
+    [
+        ("", "no clips"),
+        ("{}", "line 1"),
+        ("[" * 100_000, "line 1"),
+        ('{"audio": "a", "lang": 5}', "line 1"),
+        ("[1]", "line 1"),
+        ('{"audio": 3}', "line 1"),
+    ],
 )
 def test_bad_manifests(model: str, tmp_path: Path, content: str, message: str) -> None:
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_text(content)
     assert message in one_line(run("verify", "--model", model, "--manifest", manifest))
+
+
+def test_an_input_is_never_written_over(model: str, tmp_path: Path) -> None:
+    audio = tmp_path / "talk.txt"
+    audio.write_bytes(CLIP.read_bytes())
+    result = run("transcribe", "--model", model, "--output-dir", tmp_path, audio)
+    assert "is an input" in one_line(result)
+    assert audio.read_bytes() == CLIP.read_bytes()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_stdout_is_one_clear_line(model: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", START, "transcribe", "--model", model, str(CLIP)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "soothsay: cannot write to standard output: No space left on device\n"
+
+
+def test_manifests_may_hold_any_line_separator_but_newline(model: str, tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    row = {"audio": str(CLIP), "text": "a\u2028b", "lang": "en"}
+    manifest.write_text("\ufeff" + json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    arguments = ["verify", "--model", model, "--manifest", manifest, "--json"]
+    assert json.loads(run(*arguments).stdout)["total"] == 1
 
 
 def test_a_clip_that_is_missing_is_named(model: str, tmp_path: Path) -> None:

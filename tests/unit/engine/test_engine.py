@@ -121,6 +121,13 @@ def test_max_tokens_cuts_trees(name: str, limit: int) -> None:
         assert len(result.tokens) <= limit
 
 
+def test_a_refused_run_leaves_nothing_behind(requests: list[Request]) -> None:
+    running = engine(None)
+    with pytest.raises(OptionError):
+        running.run([requests[0], replace(requests[1], prompt=())])
+    assert running.scheduler.idle
+
+
 def test_speculate_false_decodes_plainly() -> None:
     (result,) = engine(DRAFTERS["oracle 1.0"]).run([request(0, speculate=False, hint=[1, 2])])
     assert result.stats.drafted == 0

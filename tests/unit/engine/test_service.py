@@ -57,6 +57,11 @@ def test_a_refused_request_raises_in_its_caller_alone() -> None:
         with pytest.raises(OptionError, match="max_tokens"):
             bad.result()
         assert list(good.result().tokens) == expected(1)
+        with pytest.raises(OptionError, match="max_tokens"):
+            bad.result()  # asked again, it says so again
+        with pytest.raises(AttributeError):
+            service.submit("rubbish").result()  # type: ignore[arg-type]
+        assert list(service.submit(request(2)).result().tokens) == expected(2)
 
 
 def test_abort_ends_the_stream_and_frees_its_place() -> None:
