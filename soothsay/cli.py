@@ -172,7 +172,7 @@ def transcribe(
             continue
         try:
             done = _transcribe_one(recogniser, file, options)
-            text = render(done, "json" if as_json else format)
+            text = render(done, "json" if as_json else format, file)
             if target is not None:
                 write_atomically(target, text)
             else:

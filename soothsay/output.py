@@ -18,14 +18,15 @@ FORMATS = {"text": ".txt", "json": ".json", "verbose_json": ".json", "srt": ".sr
 TIMED_FORMATS = ("verbose_json", "srt", "vtt")
 
 
-def render(done: Transcription, format: str) -> str:
+def render(done: Transcription, format: str, audio: Path) -> str:
     """A transcription in one of FORMATS, with a newline at its end.
 
-    `json` here is the command line's: text, language, segments and the figures.
+    `json` here is the command line's: audio, text, language, segments and the figures.
     """
     if format == "json":
         transcript = done.transcript
         body = {
+            "audio": shown(audio),
             "text": transcript.text,
             "language": transcript.language,
             "segments": [formats.segment_fields(s) for s in transcript.segments],

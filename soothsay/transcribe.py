@@ -181,7 +181,9 @@ class Recogniser:
         ):
             if results and options.language is None:
                 options = self._with_language(options, results[0])
-            results += self.run([self.request(cuts[i].samples, options) for i in batch])
+            results += self.run(
+                [self.request(cuts[i].samples, _drawing(options, i)) for i in batch]
+            )
             progress(cuts[batch[-1]].end_seconds)
         stats = SequenceStats()
         for result in results:
@@ -226,6 +228,14 @@ class Recogniser:
             duration=cuts[-1].end_seconds,
             segments=tuple(segments),
         )
+
+
+def _drawing(options: Options, window: int) -> Options:
+    """With a seed, each window draws from a stream of its own, or they would be correlated."""
+    seed = options.sampling.seed
+    if seed is None:
+        return options
+    return replace(options, sampling=replace(options.sampling, seed=(seed + window) % (1 << 63)))
 
 
 def _batches(windows: int, size: int, first_alone: bool) -> list[range]:

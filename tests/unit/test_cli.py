@@ -43,12 +43,13 @@ def test_json_is_one_object_a_file_and_nothing_else(model: str) -> None:
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(rows) == 2
     for row in rows:
-        assert row.keys() == {"text", "language", "segments", "stats"}
+        assert row.keys() == {"audio", "text", "language", "segments", "stats"}
         assert row["stats"]["tokens"] > 0
         assert row["stats"]["tokens_per_forward"] == pytest.approx(
             row["stats"]["tokens"] / row["stats"]["target_forwards"]
         )
         assert row["text"] == "".join(segment["text"] for segment in row["segments"]).strip()
+    assert [row["audio"] for row in rows] == [str(CLIP), str(OTHER)]
     assert rows[0]["stats"]["audio_seconds"] == pytest.approx(SHORTEST.duration, abs=0.05)
 
 

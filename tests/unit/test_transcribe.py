@@ -9,7 +9,7 @@ from fixtures.model_directory import write_toy_model
 from soothsay.reference import Reference
 from soothsay.targets.load import ModelFiles, resolve
 from soothsay.transcribe import Options, Recogniser
-from soothsay.types import AudioError, OptionError, SoothsayError
+from soothsay.types import AudioError, OptionError, Sampling, SoothsayError
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,14 @@ def test_segments_carry_their_windows_scores(recogniser: Recogniser, wanted: boo
             assert segment.scores.avg_logprob == pytest.approx(mean)
         else:
             assert segment.scores.avg_logprob is None
+
+
+def test_a_seed_repeats_a_file_but_not_a_window(recogniser: Recogniser) -> None:
+    twice = np.concatenate([noise(30), noise(30)])
+    options = Options(language="en", sampling=Sampling(temperature=1.0, seed=5))
+    one, other = (recogniser.transcribe(twice, options).results for _ in range(2))
+    assert [r.tokens for r in one] == [r.tokens for r in other]
+    assert one[0].tokens != one[1].tokens
 
 
 def test_nothing_to_hear(recogniser: Recogniser) -> None:
