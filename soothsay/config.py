@@ -6,7 +6,8 @@ import torch
 
 from soothsay.types import OptionError
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# int8: the products of the layers in int8, everything else in float32.
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 
 def native_bfloat16() -> bool:
@@ -15,10 +16,21 @@ def native_bfloat16() -> bool:
     return any(features.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def int8_products() -> bool:
+    """Whether this build of PyTorch has FBGEMM, and this CPU the AVX2 it stands on."""
+    return (
+        "fbgemm" in torch.backends.quantized.supported_engines
+        and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    )
+
+
 def resolve_dtype(name: str) -> torch.dtype:
-    """`auto`, `float32` or `bfloat16` → the dtype of arithmetic. auto: bfloat16 where native."""
+    """`auto`, `float32`, `bfloat16` or `int8` → the dtype of products. auto: bfloat16 where
+    native, else float32."""
     if name == "auto":
         return torch.bfloat16 if native_bfloat16() else torch.float32
     if name not in DTYPES:
         raise OptionError(f"unknown dtype {name!r}: choose auto, {', '.join(DTYPES)}")
+    if name == "int8" and not int8_products():
+        raise OptionError("int8 needs PyTorch with FBGEMM and a CPU with AVX2: choose float32")
     return DTYPES[name]

@@ -6,6 +6,8 @@ A bias holds 0 where a node may attend and -inf where it may not.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,6 +29,49 @@ def attend(q: Tensor, k_t: Tensor, v: Tensor, bias: Tensor | None, scale: float)
     else:
         scores = torch.baddbmm(bias, q, k_t, alpha=scale)
     return torch.bmm(torch.softmax(scores, -1), v)
+
+
+# Bits of a probability and of a value whose sums over up to 2¹⁵ positions stay below 2²⁴.
+_PROBABILITY_BITS, _VALUE_BITS = 15, 8
+
+
+def attend_rounded(q: Tensor, k_t: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Attention whose every row is the same bits whatever other rows stand beside it.
+
+    Kernels of different width add in different order. Here no order matters: queries and
+    probabilities are rounded to so few bits that float32 holds every partial sum exactly, if keys
+    and values come from `round_keys` and `round_values`. Softmax goes row by row anyway.
+    """
+    bits = _query_bits(q.shape[-1])
+    scores = torch.bmm(_round_bits(q * scale, bits, -1), k_t)
+    probs = torch.softmax(scores, -1)
+    magic = 1.5 * 2.0 ** (23 - _PROBABILITY_BITS)
+    return torch.bmm(probs.add_(magic).sub_(magic), v)
+
+
+def round_keys(k_t: Tensor) -> Tensor:
+    """(..., D, S) → keys as `attend_rounded` takes them: each position on a grid of its own."""
+    return _round_bits(k_t, _query_bits(k_t.shape[-2]), -2)
+
+
+def round_values(v: Tensor) -> Tensor:
+    """(..., S, D) → values as `attend_rounded` takes them: each channel on a grid of its own."""
+    return _round_bits(v, _VALUE_BITS, -2)
+
+
+def _query_bits(width: int) -> int:
+    """Bits of queries and of keys, alike: `width` of their products must add up to 24 bits."""
+    return (24 - math.ceil(math.log2(width))) // 2
+
+
+def _round_bits(x: Tensor, bits: int, dim: int) -> Tensor:
+    """Round to multiples of 2^-bits of the power of two above the largest magnitude along `dim`.
+
+    Adding 1.5 · 2²³ units leaves a float32 no room below one unit; taking it away again is exact.
+    """
+    mantissa, exponent = torch.frexp(x.abs().amax(dim, keepdim=True))
+    magic = torch.ldexp(mantissa.fill_(1.5), exponent + (23 - bits))
+    return (x + magic).sub_(magic)
 
 
 def tree_bias(mask: Tensor, committed: int, dtype: torch.dtype) -> Tensor:

@@ -16,10 +16,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from soothsay.cache.arena import Arena, ArenaShape
-from soothsay.targets.attention import attend, tree_bias
-from soothsay.targets.linear import Linear, packed_rows
+from soothsay.targets.attention import (
+    attend,
+    attend_rounded,
+    round_keys,
+    round_values,
+    tree_bias,
+)
+from soothsay.targets.linear import Int8Linear, Linear, lay_out
 from soothsay.targets.load import ModelFiles
 from soothsay.targets.target import Encoded, TargetSpec, TreeBatch
+
+Product = Linear | Int8Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +50,11 @@ class Layer:
     """Self-attention and feed-forward: all of an encoder layer."""
 
     self_norm: Norm
-    self_qkv: Linear  # q, k and v in one product
-    self_out: Linear
+    self_qkv: Product  # q, k and v in one product
+    self_out: Product
     ffn_norm: Norm
-    ffn_up: Linear
-    ffn_down: Linear
+    ffn_up: Product
+    ffn_down: Product
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.ffn_down(F.gelu(self.ffn_up(self.ffn_norm(x))))
@@ -55,13 +63,17 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class DecoderLayer(Layer):
     cross_norm: Norm
-    cross_q: Linear
-    cross_kv: Linear  # k and v in one product, run once a segment
-    cross_out: Linear
+    cross_q: Product
+    cross_kv: Product  # k and v in one product, run once a segment
+    cross_out: Product
 
 
 class WhisperTarget:
-    """Weights only; see the Target protocol for what each method promises."""
+    """Weights only; see the Target protocol for what each method promises.
+
+    dtype torch.int8: products in int8, and every node's result the same bits whatever other nodes
+    run beside it (docs/adr/0003); norms, softmax, convolutions and caches are float32.
+    """
 
     def __init__(
         self,
@@ -71,6 +83,8 @@ class WhisperTarget:
     ) -> None:
         sizes = files.config
         self.device, self.dtype = device, dtype
+        self._int8 = dtype == torch.int8
+        self._real = torch.float32 if self._int8 else dtype  # of all but the products
         self.heads = sizes.decoder_heads
         self.encoder_heads = sizes.encoder_heads
         self.head_width = sizes.width // sizes.decoder_heads
@@ -100,11 +114,11 @@ class WhisperTarget:
         ]
         # Kept as stored: a lookup widens the few rows it reads.
         self.embedding = files.tensors["model.decoder.embed_tokens.weight"].to(device)
-        self.output = Linear(self.embedding, None, dtype)
+        self.output = lay_out(self.embedding, None, dtype)
 
     @property
     def logit_rows(self) -> int:
-        return packed_rows() if self.output.packed is not None else 0
+        return self.output.cheap_rows
 
     def arena_shape(self, slots: int, streams: int) -> ArenaShape:
         return ArenaShape(
@@ -114,12 +128,12 @@ class WhisperTarget:
             slots=slots,
             streams=streams,
             encoder_positions=self.spec.encoder_positions,
-            dtype=self.dtype,
+            dtype=self._real,
             device=self.device,
         )
 
     def encode(self, features: Tensor) -> Encoded:
-        x = features.to(self.device, self.dtype)
+        x = features.to(self.device, self._real)
         x = F.gelu(F.conv1d(x, self.conv1.weight, self.conv1.bias, padding=1))
         x = F.gelu(F.conv1d(x, self.conv2.weight, self.conv2.bias, 2, 1))
         # Rows in memory order from here on, or every norm and sum below would re-order them.
@@ -137,19 +151,26 @@ class WhisperTarget:
             kv = layer.cross_kv(encoded.hidden)
             kv = kv.view(*kv.shape[:2], 2, self.heads, self.head_width)
             for segment, stream in enumerate(streams):
-                arena.cross_k[number, stream] = kv[segment, :, 0].permute(1, 2, 0)
-                arena.cross_v[number, stream] = kv[segment, :, 1].transpose(0, 1)
+                keys_t = kv[segment, :, 0].permute(1, 2, 0)
+                values = kv[segment, :, 1].transpose(0, 1)
+                if self._int8:
+                    keys_t, values = round_keys(keys_t), round_values(values)
+                arena.cross_k[number, stream] = keys_t
+                arena.cross_v[number, stream] = values
 
     def forward_tree(self, batch: TreeBatch, arena: Arena) -> Tensor:
-        tokens = F.embedding(batch.tokens, self.embedding).to(self.dtype)
+        tokens = F.embedding(batch.tokens, self.embedding).to(self._real)
         x = tokens + F.embedding(batch.positions, self.positions)
         rows = [span.stop - span.start for span in batch.spans]
         views = [
             arena.views(span.slot, span.committed, n, span.stream)
             for span, n in zip(batch.spans, rows, strict=True)
         ]
+        # A node's place among the keys differs from plain decoding to a tree, and with it the order
+        # of the sums: float64 keeps that from ever reaching the rounding of an int8 product.
+        precise = torch.float64 if self._int8 else self._real
         biases = [
-            None if span.mask is None else tree_bias(span.mask, span.committed, self.dtype)
+            None if span.mask is None else tree_bias(span.mask, span.committed, precise)
             for span in batch.spans
         ]
         for number, layer in enumerate(self.decoder):
@@ -159,18 +180,22 @@ class WhisperTarget:
             for (q, k, v), view, bias in zip(parts, views, biases, strict=True):
                 view.fresh_k[number].copy_(k)
                 view.fresh_v[number].copy_(v)
-                mixed.append(attend(q, view.keys_t[number], view.values[number], bias, self._scale))
-            x = x + layer.self_out(_merge_heads(mixed))
+                past = view.keys_t[number].to(precise), view.values[number].to(precise)
+                mixed.append(attend(q.to(precise), *past, bias, self._scale))
+            x = x + layer.self_out(_merge_heads(mixed).to(self._real))
             q = layer.cross_q(layer.cross_norm(x)).view(-1, self.heads, self.head_width)
             mixed = [
-                attend(
-                    part, view.cross_keys_t[number], view.cross_values[number], None, self._scale
-                )
+                self._attend_cross(part, view.cross_keys_t[number], view.cross_values[number])
                 for part, view in zip(torch.split(q.transpose(0, 1), rows, 1), views, strict=True)
             ]
             x = x + layer.cross_out(_merge_heads(mixed))
             x = x + layer.feed_forward(x)
         return self.norm(x)
+
+    def _attend_cross(self, q: Tensor, keys_t: Tensor, values: Tensor) -> Tensor:
+        if self._int8:
+            return attend_rounded(q, keys_t, values, self._scale)
+        return attend(q, keys_t, values, None, self._scale)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden).float()
@@ -189,14 +214,15 @@ class _Reader:
         self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device
     ) -> None:
         self._tensors, self._dtype, self._device = tensors, dtype, device
+        self._real = torch.float32 if dtype == torch.int8 else dtype
 
     def tensors(self, prefix: str, *names: str) -> tuple[Tensor, ...]:
-        return tuple(self._get(f"{prefix}.{n}").to(self._dtype) for n in names)
+        return tuple(self._get(f"{prefix}.{n}").to(self._real) for n in names)
 
     def norm(self, prefix: str) -> Norm:
         return Norm(*self.tensors(prefix, "weight", "bias"))
 
-    def linear(self, *prefixes: str) -> Linear:
+    def linear(self, *prefixes: str) -> Product:
         """One layer, or several that read the same input joined into one product."""
         weights = [self._get(f"{p}.weight") for p in prefixes]
         biases = [
@@ -205,7 +231,7 @@ class _Reader:
             else torch.zeros_like(w[:, 0])  # Whisper's k_proj has no bias
             for p, w in zip(prefixes, weights, strict=True)
         ]
-        return Linear(torch.cat(weights), torch.cat(biases), self._dtype)
+        return lay_out(torch.cat(weights), torch.cat(biases), self._dtype)
 
     def layer(self, prefix: str) -> dict[str, Any]:
         own = f"{prefix}.self_attn"
