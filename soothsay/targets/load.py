@@ -6,7 +6,6 @@ names, complete and nothing besides. Nothing is downloaded unless the caller say
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Collection
@@ -21,6 +20,7 @@ from torch import Tensor
 from soothsay.targets import convert_cache
 from soothsay.targets.ct2 import read_container, whisper_tensors
 from soothsay.targets.distributions import DISTRIBUTIONS, Distribution
+from soothsay.targets.identity import weights_digest
 from soothsay.targets.names import WhisperSizes, check_complete, sizes_of_config, sizes_of_tensors
 from soothsay.types import WeightsError
 
@@ -52,8 +52,8 @@ class GenerationFacts:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A resolved model. `sha256` identifies the weights; `container` holds the paths of a
-    CTranslate2 container's parts, where that is the source."""
+    """A resolved model. `sha256` identifies the weights, whatever file they come in (identity.py);
+    `container` holds the paths of a CTranslate2 container's parts, where that is the source."""
 
     config: WhisperSizes
     generation: GenerationFacts
@@ -148,7 +148,6 @@ def _from_distribution(distribution: Distribution) -> ModelFiles:
             sizes,
             tensors,
             distribution.directory(),
-            distribution.sha256,
             source=" + ".join(distribution.packages),
             container=tuple(distribution.part_paths()),
         )
@@ -163,12 +162,9 @@ def _from_directory(directory: Path, name: str) -> ModelFiles:
     config_path = directory / "config.json"
     config = _read_json(config_path)
     tensors: dict[str, Tensor] = {}
-    digests = []
     for file in _weight_files(directory):
         try:
             loaded = load_file(file)
-            with file.open("rb") as opened:
-                digests.append(hashlib.file_digest(opened, "sha256"))
         except (OSError, SafetensorError) as error:
             raise WeightsError(f"{file} cannot be read: {error}; copy it again") from error
         if twice := sorted(loaded.keys() & tensors):
@@ -178,15 +174,11 @@ def _from_directory(directory: Path, name: str) -> ModelFiles:
     embedding = tensors.get("model.decoder.embed_tokens.weight")
     if output is not None and embedding is not None and not output.equal(embedding):
         raise WeightsError(f"{directory}: proj_out is not tied to the input embedding")
-    if len(digests) == 1:
-        sha256 = digests[0].hexdigest()
-    else:
-        sha256 = hashlib.sha256(b"".join(d.digest() for d in digests)).hexdigest()
     try:
         sizes = sizes_of_config(name, config)
     except WeightsError as error:
         raise WeightsError(f"{config_path}: {error}") from error
-    return _assemble(sizes, tensors, directory, sha256, source=str(directory))
+    return _assemble(sizes, tensors, directory, source=str(directory))
 
 
 def _from_container(directory: Path, name: str) -> ModelFiles:
@@ -201,7 +193,6 @@ def _from_container(directory: Path, name: str) -> ModelFiles:
         sizes,
         tensors,
         directory,
-        hashlib.sha256(buffer).hexdigest(),
         source=str(directory),
         container=(file,),
     )
@@ -211,7 +202,6 @@ def _assemble(
     sizes: WhisperSizes,
     tensors: dict[str, Tensor],
     directory: Path,
-    sha256: str,
     source: str,
     container: tuple[Path, ...] = (),
 ) -> ModelFiles:
@@ -227,7 +217,7 @@ def _assemble(
         generation=_generation(directory, sizes),
         tensors=tensors,
         tokenizer_json=tokenizer,
-        sha256=sha256,
+        sha256=weights_digest(tensors),
         source=source,
         container=container,
     )

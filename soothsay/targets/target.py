@@ -31,13 +31,15 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoder output of B segments. `hidden`: (B, T, encoder_width), read by drafters in place."""
+    """Encoder output of B segments. `hidden`: (B, T, encoder_width), read by drafters in place;
+    audio_positions: how many of the T positions of each hold audio, padding not counted."""
 
     hidden: Tensor
+    audio_positions: tuple[int, ...]
 
     def segment(self, index: int) -> Encoded:
         """The view of one segment: B = 1, no copy."""
-        return Encoded(self.hidden[index : index + 1])
+        return Encoded(self.hidden[index : index + 1], self.audio_positions[index : index + 1])
 
 
 @dataclass(frozen=True, slots=True)

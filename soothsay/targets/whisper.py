@@ -7,7 +7,7 @@ large-v3-turbo, distil-Whisper and fine-tunes: all sizes are read from the model
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,9 @@ class WhisperTarget:
         ]
         # Kept as stored: a lookup widens the few rows it reads.
         self.embedding = files.tensors["model.decoder.embed_tokens.weight"].to(device)
-        self.output = lay_out(self.embedding, None, dtype)
+        # The last norm amplifies some channels nine times as much as others.
+        loudness = self.norm.weight.abs().clamp_min(1e-3)
+        self.output = lay_out(self.embedding, None, dtype, loudness)
 
     @property
     def logit_rows(self) -> int:
@@ -144,7 +146,7 @@ class WhisperTarget:
             mixed = F.scaled_dot_product_attention(q, k, v)
             x = x + layer.self_out(mixed.transpose(1, 2).flatten(2))
             x = x + layer.feed_forward(x)
-        return Encoded(self.encoder_norm(x))
+        return Encoded(self.encoder_norm(x), _audio_positions(features))
 
     def write_cross(self, encoded: Encoded, arena: Arena, streams: Sequence[int]) -> None:
         for number, layer in enumerate(self.decoder):
@@ -158,7 +160,13 @@ class WhisperTarget:
                 arena.cross_k[number, stream] = keys_t
                 arena.cross_v[number, stream] = values
 
-    def forward_tree(self, batch: TreeBatch, arena: Arena) -> Tensor:
+    def forward_tree(
+        self,
+        batch: TreeBatch,
+        arena: Arena,
+        watch: Callable[[int, Tensor], None] = lambda layer, queries: None,
+    ) -> Tensor:
+        """`watch` hears each layer's cross-attention queries, (H, N, D): see alignment.py."""
         tokens = F.embedding(batch.tokens, self.embedding).to(self._real)
         x = tokens + F.embedding(batch.positions, self.positions)
         rows = [span.stop - span.start for span in batch.spans]
@@ -184,9 +192,11 @@ class WhisperTarget:
                 mixed.append(attend(q.to(precise), *past, bias, self._scale))
             x = x + layer.self_out(_merge_heads(mixed).to(self._real))
             q = layer.cross_q(layer.cross_norm(x)).view(-1, self.heads, self.head_width)
+            q = q.transpose(0, 1)
+            watch(number, q)
             mixed = [
                 self._attend_cross(part, view.cross_keys_t[number], view.cross_values[number])
-                for part, view in zip(torch.split(q.transpose(0, 1), rows, 1), views, strict=True)
+                for part, view in zip(torch.split(q, rows, 1), views, strict=True)
             ]
             x = x + layer.cross_out(_merge_heads(mixed))
             x = x + layer.feed_forward(x)
@@ -199,6 +209,15 @@ class WhisperTarget:
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden).float()
+
+
+def _audio_positions(features: Tensor) -> tuple[int, ...]:
+    """Encoder positions, half as many as mel frames, up to the last frame that is not all floor:
+    silence and padding behind the audio are the features' least value in every bin."""
+    sounding = (features > features.amin((1, 2), keepdim=True)).any(1)
+    frames = torch.arange(1, features.shape[-1] + 1, device=features.device)
+    last = (sounding * frames).amax(-1)
+    return tuple(-(-int(frame) // 2) for frame in last.tolist())
 
 
 def _merge_heads(mixed: list[Tensor]) -> Tensor:

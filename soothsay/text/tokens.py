@@ -60,6 +60,8 @@ class WhisperTokens:
         wanted = language.strip().lower()
         names = {name: code for code, name in LANGUAGES.items()} | ALIASES
         code = names.get(wanted, wanted)
+        if code not in self.languages:  # a regional code, such as sv-SE
+            code = code.replace("_", "-").partition("-")[0]
         if code not in self.languages:
             raise OptionError(f"unknown language {language!r}: give a code such as en, zh or de")
         if not self.multilingual and code != "en":

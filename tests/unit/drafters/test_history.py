@@ -10,7 +10,7 @@ from soothsay.speculate.tree import DraftTree
 from soothsay.targets.target import Encoded
 from soothsay.types import Price
 
-ENCODED = Encoded(torch.zeros(1, 4, 2))
+ENCODED = Encoded(torch.zeros(1, 4, 2), (4,))
 DRAFTER = HistoryDrafter()
 
 

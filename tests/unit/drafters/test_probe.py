@@ -9,7 +9,7 @@ from soothsay.drafters.probe import AdversarialDrafter, OracleDrafter, RandomDra
 from soothsay.targets.target import Encoded
 from soothsay.types import OptionError, Price
 
-ENCODED = Encoded(torch.zeros(1, 4, 2))
+ENCODED = Encoded(torch.zeros(1, 4, 2), (4,))
 VOCAB, END = 50, 0
 TRUTH = list(range(1, 40))
 
