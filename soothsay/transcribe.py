@@ -18,7 +18,8 @@ from soothsay.audio.features import log_mel
 from soothsay.audio.segments import Window, windows
 from soothsay.config import resolve_dtype
 from soothsay.control.budget import FixedBudget
-from soothsay.drafters.choose import choose_drafter
+from soothsay.drafters.choose import choose_drafter, shipped_head
+from soothsay.drafters.lattice import Signs
 from soothsay.engine.engine import Engine
 from soothsay.engine.request import PromptChoice, Request, Result
 from soothsay.speculate.filters import LogitFilter, SuppressAtBegin, SuppressTokens, TimestampRules
@@ -37,6 +38,7 @@ DEFAULT_NODES = 6
 NODE_COST = 0.1
 
 
+SENTENCE_STOPS = (".", "?", "!", "。", "？", "！", "।", "؟")
 TASKS = ("transcribe", "translate")
 TIMESTAMPS = ("none", "segment")
 
@@ -109,10 +111,15 @@ class Recogniser:
         self.files = files
         self.target = WhisperTarget(files, resolve_dtype(dtype))
         self.tokens = WhisperTokens.from_file(files.tokenizer_json)
-        vocab, end = files.config.vocab_size, self.tokens.end_of_text
+        self.notices: tuple[str, ...] = ()  # what its user should be told, once
+        if drafter == "auto" and shipped_head(files) is None:
+            self.notices = (
+                f"no head ships for {files.config.name}: drafting from history alone "
+                "(soothsay train-head makes one)",
+            )
         self.engine = Engine(
             self.target,
-            choose_drafter(drafter, vocab, end),
+            choose_drafter(drafter, files, signs_of(self.tokens)),
             FixedBudget(nodes, NODE_COST),
             max_sequences,
         )
@@ -228,6 +235,18 @@ class Recogniser:
             duration=cuts[-1].end_seconds,
             segments=tuple(segments),
         )
+
+
+def signs_of(tokens: WhisperTokens) -> Signs:
+    """What a drafter must know of the tokens' meaning."""
+    stops = tuple(sign.encode() for sign in SENTENCE_STOPS)
+    return Signs(
+        end=tokens.end_of_text,
+        first_timestamp=tokens.first_timestamp,
+        no_timestamps=tokens.no_timestamps,
+        translate=tokens.translate,
+        stops=frozenset(i for i, text in enumerate(tokens.token_bytes) if text.endswith(stops)),
+    )
 
 
 def _drawing(options: Options, window: int) -> Options:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -44,6 +44,29 @@ class _Probe:
 
     def advance(self, state: ProbeState, tokens: Sequence[int]) -> None:
         state.tokens += tokens
+
+
+class ListeningDrafter:
+    """Foretells nothing, but keeps what the encoder made of each segment, under the first token of
+    its hint: for those who need what the target heard and wrote."""
+
+    name = "listening"
+
+    def __init__(self) -> None:
+        self.heard: dict[int, Encoded] = {}
+
+    def open(
+        self, encoded: Encoded, prompt: Sequence[int], hint: Sequence[int] | None
+    ) -> list[int]:
+        if hint:
+            self.heard[hint[0]] = replace(encoded, hidden=encoded.hidden.clone())
+        return [prompt[-1]]
+
+    def propose(self, state: list[int], price: Price) -> DraftTree:
+        return DraftTree.root_only(state[0])
+
+    def advance(self, state: list[int], tokens: Sequence[int]) -> None:
+        state[0] = tokens[-1]
 
 
 class OracleDrafter(_Probe):

@@ -1,0 +1,218 @@
+"""The lattice drafter: what the encoder's states say comes next, as a tree.
+
+Once a segment the head reads the encoder's states; vocabulary logits are computed only at frames
+where its gate hears a token. From then on a step costs some NumPy products a node: CTC prefix
+scores (speculate/prefix.py) give the chance of every continuation of whatever was committed, and
+the tree grows best-first under the price. Homophones and variants become siblings, because the
+posterior is split between them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from soothsay.drafters.head import LatticeHead, LatticeSettings
+from soothsay.speculate.prefix import Lattice, Prefix
+from soothsay.speculate.tree import DraftTree
+from soothsay.targets.target import Encoded
+from soothsay.types import Price
+
+# Chances of timestamp tokens, counted over the target's own output on training windows.
+OPENS_AT_ZERO = 0.8  # the first timestamp is 0.00
+REOPENS = 0.85  # a segment opens where the last one closed
+CLOSES = 0.7  # a segment closes behind the end of a sentence
+CLOSES_THERE = 0.25  # ... exactly where the next token is heard
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Token ids that mean more than text. timestamps run upwards from `first_timestamp`;
+    translate: the prompt's task sign; stops: tokens that end a sentence."""
+
+    end: int
+    first_timestamp: int
+    no_timestamps: int
+    translate: int
+    stops: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class LatticeState:
+    """root: the last committed token, previous: the one before. prefix: all committed text, None
+    where the lattice has nothing to say. positions: (F,) encoder position of each frame.
+    followers: bigram factors (C,) behind a token, made when first needed."""
+
+    root: int
+    prefix: Prefix | None
+    positions: NDArray[np.int64]
+    timed: bool
+    previous: int | None = None
+    followers: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A tree while it grows. heap: (-acceptance, parent node, token, log q, parent's prefix)."""
+
+    tokens: list[int]
+    parents: list[int]
+    log_q: list[float]
+    acceptance: list[float]
+    heap: list[tuple[float, int, int, float, Prefix]]
+
+
+class LatticeDrafter:
+    """See the module. Holds the head's weights and the target's output embedding, no sequence."""
+
+    name = "lattice"
+
+    def __init__(
+        self,
+        head: LatticeHead,
+        vocabulary: Tensor,
+        embedding: Tensor,
+        signs: Signs,
+        settings: LatticeSettings | None = None,
+    ) -> None:
+        """vocabulary: (C,) tokens the head can foretell; embedding: (V, width) of the target."""
+        self._head, self._vocabulary, self._embedding = head, vocabulary, embedding
+        self._classifier = head.classifier(embedding[vocabulary].float()).T.contiguous()
+        self._signs = signs
+        self.settings = settings or LatticeSettings()
+
+    @torch.inference_mode()
+    def open(
+        self, encoded: Encoded, prompt: Sequence[int], hint: Sequence[int] | None
+    ) -> LatticeState:
+        timed = self._signs.no_timestamps not in prompt
+        if self._signs.translate in prompt:  # the lattice knows what was said, not what it means
+            return LatticeState(prompt[-1], None, np.zeros(0, np.int64), timed)
+        lattice, positions = self.read(encoded.hidden[:, : encoded.audio_positions[0]])
+        return LatticeState(prompt[-1], lattice.empty(), positions, timed)
+
+    def read(self, hidden: Tensor) -> tuple[Lattice, NDArray[np.int64]]:
+        """hidden: (1, P, encoder_width) → the segment's lattice, and its frames' positions."""
+        settings, stride = self.settings, self._head.sizes.stride
+        if hidden.shape[1] < stride:
+            hidden = torch.nn.functional.pad(hidden, (0, 0, 0, stride - hidden.shape[1]))
+        gate, features = self._head(hidden.float())
+        heard = torch.sigmoid(gate[0])
+        frames = torch.nonzero(heard > settings.gate).flatten()
+        logits = features[0, frames] @ self._classifier
+        total = torch.logsumexp(logits, -1, keepdim=True)
+        least = logits.amax(-1, keepdim=True) - settings.margin if len(frames) else total
+        candidates = torch.nonzero((logits > least).any(0)).flatten()
+        share = torch.exp(logits[:, candidates] - total)
+        lattice = Lattice(
+            self._vocabulary[candidates].numpy(),
+            (heard[frames, None] * share).double().numpy(),
+            1.0 - heard[frames].double().numpy(),
+            settings.search,
+        )
+        return lattice, frames.numpy() * stride
+
+    def propose(self, state: LatticeState, price: Price) -> DraftTree:
+        if price.safe_mode or state.prefix is None:
+            return DraftTree.root_only(state.root)
+        tree = _Growing([state.root], [-1], [0.0], [1.0], [])
+        self._expand(state, tree, 0, state.prefix, price.threshold)
+        while tree.heap:
+            worth, parent, token, log_chance, above = heapq.heappop(tree.heap)
+            tree.tokens.append(token)
+            tree.parents.append(parent)
+            tree.log_q.append(log_chance)
+            tree.acceptance.append(-worth)
+            if len(tree.tokens) >= price.nodes:
+                break
+            if token != self._signs.end:
+                prefix = above if self._is_stamp(token) else above.extended(token)
+                self._expand(state, tree, len(tree.tokens) - 1, prefix, price.threshold)
+        return DraftTree(
+            tuple(tree.tokens), tuple(tree.parents), tuple(tree.log_q), tuple(tree.acceptance)
+        )
+
+    def advance(self, state: LatticeState, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            state.previous, state.root = state.root, token
+            if state.prefix is not None and not self._is_stamp(token):
+                state.prefix = state.prefix.extended(token)
+
+    def _is_stamp(self, token: int) -> bool:
+        return token >= self._signs.first_timestamp
+
+    def _expand(
+        self, state: LatticeState, tree: _Growing, node: int, prefix: Prefix, threshold: float
+    ) -> None:
+        """Put the continuations of a node that the price may allow on the heap."""
+        worth, trust = tree.acceptance[node], self.settings.trust
+        least = max(self.settings.least, (threshold / worth) ** (1.0 / trust))
+        if state.timed:
+            previous = tree.tokens[tree.parents[node]] if node else state.previous
+            options = self._timed_options(state, prefix, tree.tokens[node], previous, least)
+        else:
+            options, end = self._text_options(state, prefix, least)
+            options.append((self._signs.end, end))
+        for token, chance in options:
+            if chance >= least:
+                value = worth * min(chance, 1.0) ** trust
+                heapq.heappush(tree.heap, (-value, node, token, math.log(chance), prefix))
+
+    def _text_options(
+        self, state: LatticeState, prefix: Prefix, least: float
+    ) -> tuple[list[tuple[int, float]], float]:
+        """(token, chance) of the text tokens above `least`, and the chance of the end."""
+        chances, end, _ = prefix.scores()
+        if self.settings.bigram and prefix.last >= 0:
+            weighted = chances * self._followers(state, prefix)
+            chances = weighted * (chances.sum() / max(weighted.sum(), 1e-30))
+        found = np.flatnonzero(chances >= least)
+        if len(found) > self.settings.siblings:
+            found = found[np.argsort(-chances[found], kind="stable")[: self.settings.siblings]]
+        return [(int(prefix.lattice.tokens[i]), float(chances[i])) for i in found.tolist()], end
+
+    def _timed_options(
+        self,
+        state: LatticeState,
+        prefix: Prefix,
+        token: int,
+        previous: int | None,
+        least: float,
+    ) -> list[tuple[int, float]]:
+        """The same with timestamps around segments: <open> text <close><open> text <close>."""
+        signs = self._signs
+        if previous is None:
+            return [(signs.first_timestamp, OPENS_AT_ZERO)]
+        text, end = self._text_options(state, prefix, least)
+        if not self._is_stamp(token):
+            closing = max(end, CLOSES if token in signs.stops else 0.0)
+            position = prefix.next_heard()
+            stamp = signs.first_timestamp + int(
+                state.positions[position] if position is not None else state.positions[-1]
+            )
+            return [
+                *((c, chance * (1.0 - closing)) for c, chance in text),
+                (stamp, closing * CLOSES_THERE),
+            ]
+        if self._is_stamp(previous) or prefix.last < 0:
+            return text
+        return [(token, (1.0 - end) * REOPENS), (signs.end, end)]
+
+    def _followers(self, state: LatticeState, prefix: Prefix) -> NDArray[np.float64]:
+        """How much likelier each candidate is behind the prefix's last token."""
+        factors = state.followers.get(prefix.last)
+        if factors is None:
+            with torch.inference_mode():
+                before = self._embedding[prefix.last : prefix.last + 1].float()
+                after = self._embedding[torch.from_numpy(prefix.lattice.tokens)].float()
+                logits = self._head.bigram(before, after)[0] * self.settings.bigram
+            factors = torch.exp(logits.clamp(-8.0, 8.0)).double().numpy()
+            state.followers[prefix.last] = factors
+        return factors

@@ -1,0 +1,183 @@
+"""CTC prefix scores over a window of a lattice: what comes next, after any prefix at all.
+
+Graves et al. (2006) for the forward variables, Watanabe et al. (2017, "Hybrid CTC/Attention") for
+the prefix score; made of NumPy products instead of a loop over frames, because a step may spend
+some microseconds on each node.
+
+With h a prefix, and the probability of all ways to have written h by frame t, the last of them a
+token (r_n) or blank (r_b):
+    φ(t)      = r_b(t), plus r_n(t) unless c repeats the last token of h
+    ψ(hc)     = Σ_t φ(t - 1) · y_t(c)                    all ways to go on with c
+    r_n(t,hc) = (r_n(t - 1,hc) + φ(t - 1)) · y_t(c)
+    r_b(t,hc) = (r_b(t - 1,hc) + r_n(t - 1,hc)) · blank_t
+A first-order recurrence is a triangular product: with z the prefix sums of log y_t(c),
+r_n(t) = Σ_s≤t exp(z_t - z_s-1) · φ(s - 1); so is that of r_b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+TINY = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How far a prefix looks, and what keeps one alive that the lattice did not foresee. With
+    `cut` and the three floors at zero, and a window over all frames, it is CTC to the letter.
+
+    window: frames that a prefix looks at.
+    cut:    share of a prefix's mass that may lie before its window.
+    emit:   least share of a frame's emission that any token gets: a substitution.
+    blank:  least probability of blank: the lattice heard a token that the target did not write.
+    absent: share of a prefix that takes a token without hearing it: the target wrote one more.
+    """
+
+    window: int = 24
+    cut: float = 0.0
+    emit: float = 0.0
+    blank: float = 0.0
+    absent: float = 0.0
+
+
+@dataclass(slots=True)
+class Lattice:
+    """Posteriors of one segment at the F frames where a token may be heard.
+
+    tokens: (C,) int64 candidates. emit: (F, C) their probabilities; blank: (F,); what is missing
+    to one at a frame belongs to tokens outside of `tokens`. Behind the last frame stand as many
+    frames of certain silence as a window is long, so that every window is whole.
+    """
+
+    tokens: NDArray[np.int64]
+    emit: Array
+    blank: Array
+    search: Search = Search()
+    frames: int = field(init=False)
+    column: dict[int, int] = field(init=False)
+    heard: Array = field(init=False)  # (F + window,) probability that some token is heard
+    _log_emit: Array = field(init=False)  # (F + window + 1, C) prefix sums of log emit
+    _log_least: Array = field(init=False)  # (F + window + 1,) the same of the floor alone
+    _waits: dict[int, Array] = field(init=False, default_factory=dict)  # see waiting
+
+    def __post_init__(self) -> None:
+        self.frames = len(self.blank)
+        silence = np.zeros((self.search.window, len(self.tokens)))
+        self.column = {token: index for index, token in enumerate(self.tokens.tolist())}
+        self.emit = np.concatenate([self.emit, silence])
+        self.blank = np.append(self.blank, np.ones(self.search.window))
+        self.heard = 1.0 - self.blank
+        self.blank = np.maximum(self.blank, max(self.search.blank, TINY))
+        least = np.maximum(self.heard * self.search.emit, TINY)
+        self._log_emit = _sums(np.log(np.maximum(self.emit, least[:, None])))
+        self._log_least = _sums(np.log(least))
+
+    def empty(self) -> Prefix:
+        """The prefix of no token: only blanks so far."""
+        r_b = np.append(1.0, np.cumprod(self.blank[: self.search.window - 1]))
+        return Prefix(self, -1, 0, np.zeros(len(r_b)), r_b)
+
+    def sums_of(self, token: int, start: int) -> Array:
+        """(window,) prefix sums of log y_t(token) over the frames from `start` on."""
+        column = self.column.get(token)
+        stop = start + self.search.window
+        if column is None:
+            return self._log_least[start:stop]
+        return self._log_emit[start:stop, column]
+
+    def waiting(self, start: int) -> Array:
+        """(window - 1, window - 1): [t, s] the probability of blanks from after frame s to frame t,
+        counted from `start`; 0 where t ≤ s."""
+        kept = self._waits.get(start)
+        if kept is None:
+            sums = np.cumsum(np.log(self.blank[start : start + self.search.window - 1]))
+            kept = np.tril(np.exp(np.minimum(sums[:, None] - sums, 0.0)), -1)
+            self._waits[start] = kept
+        return kept
+
+
+@dataclass(slots=True)
+class Prefix:
+    """A prefix and its forward variables.
+
+    r_n, r_b: (window,) index i stands for "after i frames from `start` on": frame start + i - 1 was
+    the last one read. They are scaled, so that only their proportions count.
+    """
+
+    lattice: Lattice
+    last: int
+    start: int
+    r_n: Array
+    r_b: Array
+    children: dict[int, Prefix] = field(default_factory=dict)
+
+    def scores(self) -> tuple[Array, float, float]:
+        """q(c | h) of every candidate (C,), of the end, and of all tokens that are no candidates.
+
+        They add up to one: the floors are not part of them.
+        """
+        lattice = self.lattice
+        seen = slice(self.start, self.start + len(self.r_n))
+        phi = self.r_n + self.r_b
+        psi = phi @ lattice.emit[seen]
+        heard = float(phi @ lattice.heard[seen])
+        column = lattice.column.get(self.last)
+        if column is not None:
+            # A repeated token is merged with its first: that share is not a way to go on.
+            merged = float(self.r_n @ lattice.emit[seen, column])
+            psi[column] -= merged
+            heard -= merged
+        ends = self.start + len(self.r_n) > lattice.frames
+        end = float(phi[-1]) if ends else 0.0  # nothing changes in the silence behind
+        total = max(heard + end, TINY)
+        return psi / total, end / total, max(heard - float(psi.sum()), 0.0) / total
+
+    def next_heard(self) -> int | None:
+        """The frame where the next token is likeliest heard; None behind the last one."""
+        heard = self.lattice.heard[self.start : self.start + len(self.r_n)]
+        frame = self.start + int(((self.r_n + self.r_b) * heard).argmax())
+        return frame if frame < self.lattice.frames else None
+
+    def extended(self, token: int) -> Prefix:
+        """The prefix with `token` behind it, whether or not the lattice foresaw it; kept."""
+        child = self.children.get(token)
+        if child is None:
+            child = self.children[token] = self._extend(token)
+        return child
+
+    def _extend(self, token: int) -> Prefix:
+        lattice, search = self.lattice, self.lattice.search
+        size = search.window
+        phi = self.r_b if token == self.last else self.r_n + self.r_b
+        # The window follows the prefix: nothing is heard before its mass begins.
+        mass = phi.cumsum()
+        shift = min(int(mass.searchsorted(search.cut * mass[-1])), lattice.frames - self.start)
+        start, left = self.start + shift, size - shift
+        moved = np.zeros(size)
+        moved[:left] = phi[shift:]
+        sums = lattice.sums_of(token, start)
+        run = np.exp(np.minimum(sums[1:, None] - sums[:-1], 0.0)) * _lower(size - 1)
+        r_n, r_b = np.zeros(size), np.zeros(size)
+        r_n[1:] = run @ moved[:-1]
+        r_b[1:] = lattice.waiting(start) @ r_n[1:]
+        if search.absent:
+            r_n[:left] += search.absent * self.r_n[shift:]
+            r_b[:left] += search.absent * self.r_b[shift:]
+        scale = 1.0 / max(float(r_n.sum() + r_b.sum()), TINY)
+        return Prefix(lattice, token, start, r_n * scale, r_b * scale)
+
+
+@cache
+def _lower(size: int) -> Array:
+    return np.tri(size)
+
+
+def _sums(values: Array) -> Array:
+    """Prefix sums along the first axis, from 0."""
+    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, 0)])
