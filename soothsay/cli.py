@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from soothsay.audio.decode import decode
 from soothsay.audio.features import WINDOW_SECONDS
 from soothsay.bench.decode import bench_decode
+from soothsay.bench.drafts import bench_drafts
 from soothsay.bench.identity import check_identity
 from soothsay.bench.peers import bench_peers
 from soothsay.bench.workload import CLIPS, read_manifest
+from soothsay.console import (
+    clear_errors,
+    counter,
+    errors,
+    print_json,
+    print_report,
+    progress,
+    tables,
+)
 from soothsay.demo import run_demo
 from soothsay.doctor import examine
 from soothsay.drafters.choose import NAMES
@@ -31,13 +37,13 @@ from soothsay.output import (
     FORMATS,
     TIMED_FORMATS,
     check_targets,
-    flat,
     render,
     shown,
     write_atomically,
     write_stdout,
 )
 from soothsay.targets.load import available, resolve
+from soothsay.train.command import train_head
 from soothsay.transcribe import DEFAULT_NODES, Options, Recogniser, Transcription
 from soothsay.types import OptionError, Sampling, SoothsayError
 
@@ -48,12 +54,12 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(help="Measure. Everything compared runs in turn in one run.")
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
-
-errors = Console(stderr=True, highlight=False)
-tables = Console(highlight=False)
+app.command("train-head")(train_head)
 
 Model = Annotated[str, typer.Option(help="A model's name, or a directory with its weights.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
+Dtype = Annotated[
+    str, typer.Option(help="auto, float32, bfloat16 or int8; int8 may change a word now and then.")
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads (default: PyTorch's own).")
 ]
@@ -66,54 +72,13 @@ Language = Annotated[str | None, typer.Option(help="A code such as en; omitted, 
 Manifest = Annotated[Path, typer.Option(help="JSON lines: audio, text, lang, speaker, duration.")]
 
 
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    """A SoothsayError becomes one line on stderr and exit status 2."""
-    try:
-        yield
-    except SoothsayError as error:
-        errors.print(f"soothsay: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from error
-
-
-@contextmanager
-def _progress(label: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, nothing elsewhere → a function that sets how much is done."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-    )
-    with Progress(
-        *columns, TimeRemainingColumn(), console=errors, disable=not sys.stderr.isatty()
-    ) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda done: progress.update(task, completed=done)
-
-
-@contextmanager
-def _counter(label: str, total: int) -> Iterator[Callable[[], None]]:
-    done = 0
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        update(done)
-
-    with _progress(label, total, "clips") as update:
-        yield advance
-
-
 def _recogniser(model: str, threads: int | None, **options: Any) -> Recogniser:
     if threads:
         torch.set_num_threads(threads)
-    return Recogniser(resolve(model), **options)
-
-
-def _print_json(report: Any) -> None:
-    with _clear_errors():
-        write_stdout(json.dumps(report, ensure_ascii=False) + "\n")
+    recogniser = Recogniser(resolve(model), **options)
+    for notice in recogniser.notices:
+        errors.print(f"soothsay: {notice}", markup=False, soft_wrap=True)
+    return recogniser
 
 
 @app.callback()
@@ -150,7 +115,7 @@ def transcribe(
     threads: Threads = None,
 ) -> None:
     """Transcribe audio files. A file that fails is named on stderr; the others go on."""
-    with _clear_errors():
+    with clear_errors():
         targets = check_targets(files, output_dir, "json" if as_json else format, resume)
         if as_json and format != "text":
             raise OptionError("--json has a shape of its own: give it or --format, not both")
@@ -177,7 +142,7 @@ def transcribe(
                 write_atomically(target, text)
             else:
                 head = f"==> {shown(file)} <==\n" if len(files) > 1 and not as_json else ""
-                with _clear_errors():
+                with clear_errors():
                     write_stdout(head + text)
             if stats:
                 _print_stats(file, done)
@@ -196,7 +161,7 @@ def _transcribe_one(recogniser: Recogniser, file: Path, options: Options) -> Tra
         warnings.append(f"with timestamps, words at the cuts every {WINDOW_SECONDS} s may be lost")
     for warning in warnings:
         errors.print(f"soothsay: {shown(file)}: warning: {warning}", markup=False, soft_wrap=True)
-    with _progress(shown(Path(file.name)), round(seconds), "s") as update:
+    with progress(shown(Path(file.name)), round(seconds), "s") as update:
         return recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))
 
 
@@ -223,7 +188,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare speculative with plain output, token for token. In float32 any difference exits 1."""
-    with _clear_errors():
+    with clear_errors():
         options = Options(
             language=language, timestamps=timestamps, sampling=Sampling(temperature=temperature)
         )
@@ -232,10 +197,10 @@ def verify(
             model, threads, drafter=drafter, dtype=dtype, nodes=nodes, max_sequences=batch
         )
         recogniser.check(options)
-        with _counter("verify", len(clips)) as advance:
+        with counter("verify", len(clips)) as advance:
             report = check_identity(recogniser, clips, options, batch, advance)
     if as_json:
-        _print_json(report)
+        print_json(report)
     else:
         tables.print(f"{report['identical']} of {report['total']} clips identical")
         for divergence in report["divergences"]:
@@ -261,27 +226,17 @@ def _add_bench(name: str, measure: Callable[..., dict[str, Any]], help: str) -> 
         threads: Threads = None,
         as_json: Json = False,
     ) -> None:
-        with _clear_errors():
+        with clear_errors():
             clips = read_manifest(manifest or CLIPS, limit)
             recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)
-            with _counter(f"bench {name}", len(clips)) as advance:
+            with counter(f"bench {name}", len(clips)) as advance:
                 report = measure(recogniser, clips, Options(), advance)
-        _print_report(report, as_json)
+        print_report(report, as_json)
 
 
 _add_bench("decode", bench_decode, "Plain against speculative decoding, clip by clip in turn.")
+_add_bench("drafts", bench_drafts, "Tokens per forward by node budget, of each drafter alone.")
 _add_bench("peers", bench_peers, "Ours against other engines': same audio, weights and threads.")
-
-
-def _print_report(report: dict[str, Any], as_json: bool) -> None:
-    """JSON, or the same as a table: nested figures under dotted names."""
-    if as_json:
-        _print_json(report)
-        return
-    table = Table("figure", "value")
-    for name, value in flat(report):
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
-    tables.print(table)
 
 
 @app.command()
@@ -292,12 +247,12 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Transcribe the shipped clips plainly and speculatively, side by side."""
-    with _clear_errors():
+    with clear_errors():
         if threads:
             torch.set_num_threads(threads)
         report = run_demo(resolve(model), dtype, tables if not as_json else None)
     if as_json:
-        _print_json(report)
+        print_json(report)
     if not report["identical"]:
         raise typer.Exit(1)
 
@@ -309,11 +264,11 @@ def models(
 ) -> None:
     """The models known by name, and whether their weights are here."""
     if download is not None:
-        with _clear_errors():
+        with clear_errors():
             resolve(download, download=True)
     rows = available()
     if as_json:
-        _print_json([asdict(row) for row in rows])
+        print_json([asdict(row) for row in rows])
         return
     table = Table("model", "source", "installed", "licence")
     for row in rows:
@@ -325,6 +280,6 @@ def models(
 def doctor(as_json: Json = False) -> None:
     """What this machine offers, what is installed, and what to do about what is missing."""
     report = examine()
-    _print_report(report, as_json)
+    print_report(report, as_json)
     if not report["ready"]:
         raise typer.Exit(1)

@@ -34,6 +34,7 @@ class Clip:
     text: str | None
     language: str | None
     duration: float | None
+    speaker: str | None = None
 
     def samples(self) -> Samples:
         """16 kHz mono. AudioError names the file."""
@@ -70,6 +71,7 @@ def _clips(path: Path, lines: list[str]) -> Iterator[Clip]:
                 text=row.get("text"),
                 language=row.get("lang"),
                 duration=row.get("duration"),
+                speaker=row.get("speaker"),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OptionError(f"{path}, line {number}: not a clip ({error!r})") from error

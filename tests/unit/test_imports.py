@@ -29,14 +29,15 @@ ALLOWED = {
     "engine": ENGINE - {"reference"},
     "transcribe": ENGINE | {"engine", "audio", "text", "config"},
     "output": {"types", "text", "transcribe"},
+    "console": {"types", "output"},
     "bench": TOPS - {"output", "demo"},
     "demo": TOPS - {"output"},
     "doctor": {"config", "targets"},
     "server": ENGINE | {"engine", "audio", "text", "config", "transcribe", "output"},
     "cluster": ENGINE | {"engine", "audio", "text", "config", "transcribe", "output", "server"},
-    "train": TOPS - {"output", "demo"},
+    "train": TOPS - {"output", "demo"} | {"console"},
     "plan": TOPS - {"output", "demo"},
-    "cli": TOPS | {"doctor", "server", "cluster", "train", "plan"},
+    "cli": TOPS | {"console", "doctor", "server", "cluster", "train", "plan"},
 }
 
 

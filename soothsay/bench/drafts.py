@@ -1,0 +1,103 @@
+"""How good a drafter is at every node budget, as a tree and as a chain, without timing anything.
+
+The target writes each clip once, plainly; what it heard and wrote decides the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from soothsay.audio.features import WINDOW_SAMPLES
+from soothsay.bench.acceptance import NODE_BUDGETS, Acceptance, measure, reliability
+from soothsay.bench.workload import Clip, provenance
+from soothsay.drafters.blend import BlendDrafter
+from soothsay.drafters.drafter import Drafter
+from soothsay.drafters.lattice import LatticeDrafter
+from soothsay.drafters.probe import ListeningDrafter
+from soothsay.transcribe import Options, Recogniser
+from soothsay.types import OptionError
+
+SHOWN_NODES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A clip's first window as the target heard and wrote it (see acceptance.Heard)."""
+
+    hidden: Tensor
+    prompt: tuple[int, ...]
+    tokens: Tensor
+
+
+def curves(drafter: Drafter, windows: Sequence[Any]) -> dict[str, Any]:
+    """Tokens per forward by node budget as a tree and, for the lattice, as a chain; acceptance by
+    depth, and how honest the foretold chances are, at SHOWN_NODES."""
+    counts = {nodes: measure(drafter, windows, nodes) for nodes in NODE_BUDGETS}
+    figures: dict[str, Any] = {
+        "tokens_per_forward": {n: c.tokens_per_forward for n, c in counts.items()}
+    }
+    if isinstance(drafter, LatticeDrafter):
+        settings = drafter.settings
+        drafter.settings = replace(settings, siblings=1)
+        figures["chain_tokens_per_forward"] = {
+            n: measure(drafter, windows, n).tokens_per_forward for n in NODE_BUDGETS
+        }
+        drafter.settings = settings
+    shown: Acceptance = counts[SHOWN_NODES]
+    return figures | {
+        "acceptance_by_depth": [
+            kept / drafted for kept, drafted in zip(shown.accepted, shown.drafted, strict=True)
+        ],
+        "reliability": reliability(shown),
+    }
+
+
+def bench_drafts(
+    recogniser: Recogniser,
+    clips: Sequence[Clip],
+    options: Options,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """The curves of the recogniser's drafter, and of each of its sources alone, over the clips."""
+    drafter = recogniser.engine.drafter
+    if drafter is None:
+        raise OptionError("there is nothing to measure without a drafter: give --drafter")
+    sources = drafter.drafters if isinstance(drafter, BlendDrafter) else ()
+    windows = hear(recogniser, clips, options, progress)
+    return {
+        "clips": len(clips),
+        "tokens": sum(len(window.tokens) for window in windows),
+        "drafters": {d.name: curves(d, windows) for d in (drafter, *sources)},
+        "provenance": provenance(recogniser),
+    }
+
+
+def hear(
+    recogniser: Recogniser,
+    clips: Sequence[Clip],
+    options: Options,
+    progress: Callable[[], None] = lambda: None,
+) -> list[Window]:
+    """Decode the first window of every clip plainly → what was heard and written."""
+    engine, listener = recogniser.engine, ListeningDrafter()
+    end = recogniser.tokens.end_of_text
+    windows = []
+    drafter, engine.drafter = engine.drafter, listener
+    try:
+        for clip in clips:
+            wanted = replace(options, language=options.language or clip.language)
+            samples = clip.samples()[:WINDOW_SAMPLES]
+            (result,) = recogniser.run([recogniser.request(samples, wanted, hint=(0,))])
+            written = torch.tensor([*result.tokens, end])
+            heard = listener.heard.pop(0)
+            states = heard.hidden[0, : heard.audio_positions[0]]
+            windows.append(Window(states, result.prompt, written))
+            progress()
+    finally:
+        engine.drafter = drafter
+    return windows

@@ -1,0 +1,111 @@
+"""Training audio in windows of up to half a minute, each of several clips of one language.
+
+The encoder costs the same for a second of speech as for thirty, so clips are packed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from soothsay.audio.features import SAMPLE_RATE, WINDOW_SECONDS
+from soothsay.bench.workload import Clip, read_manifest
+from soothsay.transcribe import Samples
+from soothsay.types import AudioError, OptionError
+
+GAP_SECONDS = 0.3  # of silence between clips
+HELD_OUT = 0.04  # share of the speakers, or of the clips where speakers are unknown
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingWindow:
+    """Clips that are heard one after another. held_out: for early stopping, never trained on."""
+
+    clips: tuple[Clip, ...]
+    held_out: bool
+
+    @property
+    def language(self) -> str:
+        return self.clips[0].language or "en"
+
+    def samples(self) -> Samples:
+        """At most 30 s of audio. AudioError names a file that cannot be read."""
+        gap = np.zeros(int(GAP_SECONDS * SAMPLE_RATE), np.float32)
+        parts = [part for clip in self.clips for part in (clip.samples(), gap)][:-1]
+        return np.concatenate(parts)[: WINDOW_SECONDS * SAMPLE_RATE]
+
+
+def plan_windows(manifests: Sequence[Path], minutes: float | None = None) -> list[TrainingWindow]:
+    """All clips of the manifests in windows; sets take turns, so that any beginning of the list
+    is a fair sample. `minutes` bounds the audio, not counting the gaps.
+
+    Deterministic: resuming meets the same windows.
+    """
+    sets = []
+    for manifest in manifests:
+        clips = read_manifest(manifest)
+        windows = [
+            TrainingWindow(tuple(packed), held_out)
+            for held_out in (False, True)
+            for packed in _pack([c for c in clips if _is_held_out(c) == held_out])
+        ]
+        windows.sort(key=lambda window: _fraction(window.clips[0].id))
+        sets.append(windows)
+    turns = [
+        ((i + 0.5) / len(w), n, window) for n, w in enumerate(sets) for i, window in enumerate(w)
+    ]
+    planned = [window for *_, window in sorted(turns, key=lambda turn: turn[:2])]
+    if minutes is not None:
+        planned = list(_until(planned, 60 * minutes))
+    if not planned:
+        raise OptionError("the manifests hold no audio to train on")
+    return planned
+
+
+def _pack(clips: list[Clip]) -> Iterator[list[Clip]]:
+    """Clips of one language, speaker by speaker, until a window is full."""
+    clips = sorted(clips, key=lambda c: (c.language or "", c.speaker or "", c.id))
+    for _, group in groupby(clips, key=lambda c: c.language):
+        packed: list[Clip] = []
+        seconds = 0.0
+        for clip in group:
+            length = _seconds(clip)
+            if packed and seconds + GAP_SECONDS + length > WINDOW_SECONDS:
+                yield packed
+                packed, seconds = [], 0.0
+            seconds += length + (GAP_SECONDS if packed else 0.0)
+            packed.append(clip)
+        if packed:
+            yield packed
+
+
+def _seconds(clip: Clip) -> float:
+    if clip.duration is not None:
+        return clip.duration
+    try:
+        return len(clip.samples()) / SAMPLE_RATE
+    except AudioError:
+        return 0.0  # the labeller reports it
+
+
+def _until(windows: Sequence[TrainingWindow], seconds: float) -> Iterator[TrainingWindow]:
+    for window in windows:
+        if seconds <= 0:
+            return
+        seconds -= sum(map(_seconds, window.clips))
+        yield window
+
+
+def _is_held_out(clip: Clip) -> bool:
+    """By speaker, so that no voice is on both sides."""
+    return _fraction(clip.speaker or clip.id) < HELD_OUT
+
+
+def _fraction(key: str) -> float:
+    """A fixed number in [0, 1) for a name."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / 2**48
