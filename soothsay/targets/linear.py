@@ -75,27 +75,37 @@ class Int8Linear:
     Each row is scaled by its own largest magnitude, and integers are added without error, so a
     row's result is the same bits whatever other rows stand in the batch. FBGEMM's dynamic product
     scales the whole batch at once: there, a tree would change the root's own result.
+
+    `loudness`: (in,) positive, how large each input channel tends to be. A few loud channels would
+    leave the others one or two of the 127 levels; half of the spread (its square root) is moved
+    into the weights, as SmoothQuant does (Xiao et al., 2023, with alpha = 0.5).
     """
 
-    __slots__ = ("bias", "packed")
+    __slots__ = ("bias", "packed", "quieting")
 
     cheap_rows = _INT8_ROWS
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.packed = _pack_int8(weight.float())
+    def __init__(self, weight: Tensor, bias: Tensor | None, loudness: Tensor | None = None) -> None:
+        self.quieting = None if loudness is None else loudness.float().rsqrt()
+        even = weight.float() if self.quieting is None else weight.float() / self.quieting
+        self.packed = _pack_int8(even)
         self.bias = None if bias is None else bias.float()
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (..., in) float32 → (..., out) float32."""
+        if self.quieting is not None:
+            x = x * self.quieting
         scale = x.abs().amax(-1, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny)
         y: Tensor = _int8_product(x / scale, 1 / _ACTIVATION_LEVELS, _ZERO_POINT, self.packed)
         return y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
 
 
-def lay_out(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Linear | Int8Linear:
+def lay_out(
+    weight: Tensor, bias: Tensor | None, dtype: torch.dtype, loudness: Tensor | None = None
+) -> Linear | Int8Linear:
     """The layer that computes in `dtype`; torch.int8 means int8 products of float32 rows."""
     if dtype == torch.int8:
-        return Int8Linear(weight, bias)
+        return Int8Linear(weight, bias, loudness)
     return Linear(weight, bias, dtype)
 
 

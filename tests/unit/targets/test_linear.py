@@ -131,3 +131,15 @@ def test_int8_keeps_leading_dimensions_and_pytorchs_engine() -> None:
     assert torch.backends.quantized.engine == engine
     x = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(6))
     assert torch.equal(layer(x)[1], layer(x[1]))
+
+
+@needs_int8
+def test_loud_channels_leave_the_quiet_ones_their_levels() -> None:
+    """A hundredfold channel: known as loud it costs less precision; the product is the same."""
+    weight, _ = random_weights(64, 128)
+    loudness = torch.ones(128)
+    loudness[5] = 100.0
+    x = torch.randn(10, 128, generator=torch.Generator().manual_seed(8)) * loudness
+    exact = x.double() @ weight.double().T
+    blind, told = ((Int8Linear(weight, None, known)(x) - exact).std() for known in (None, loudness))
+    assert told < 0.5 * blind < 0.1 * exact.std()
