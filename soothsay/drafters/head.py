@@ -41,7 +41,7 @@ class HeadSizes:
 
 PARAMETER_SHARE = 0.015  # of the target's, at most
 
-_SEARCH = Search(window=20, cut=1e-3, emit=1e-2, blank=0.02, absent=1e-3)
+_SEARCH = Search(window=24, cut=1e-3, emit=1e-2, blank=0.02, hold=0.5, absent=1e-3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,15 @@ class LatticeSettings:
     """How a head is drafted from, chosen on held-out training windows.
 
     gate:   frames count where a token is heard at least that likely.
-    margin: candidates of a frame are at most that many nats below its best.
+    candidate: tokens count that are heard at some frame at least that likely.
     least:  a continuation below that chance is never drafted.
     siblings: most continuations of one node; 1 makes chains.
     bigram: weight of the bigram.
     trust:  power that turns a draft probability into a chance of acceptance.
     """
 
-    gate: float = 0.02
-    margin: float = 7.0
+    gate: float = 0.05
+    candidate: float = 2e-3
     least: float = 0.01
     siblings: int = 8
     bigram: float = 1.0

@@ -108,7 +108,7 @@ class LatticeDrafter:
         frames = torch.nonzero(heard > settings.gate).flatten()
         logits = features[0, frames] @ self._classifier
         total = torch.logsumexp(logits, -1, keepdim=True)
-        least = logits.amax(-1, keepdim=True) - settings.margin if len(frames) else total
+        least = total - torch.log(heard[frames, None] / settings.candidate)
         candidates = torch.nonzero((logits > least).any(0)).flatten()
         share = torch.exp(logits[:, candidates] - total)
         lattice = Lattice(

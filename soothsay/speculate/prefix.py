@@ -11,7 +11,7 @@ token (r_n) or blank (r_b):
     r_n(t,hc) = (r_n(t - 1,hc) + φ(t - 1)) · y_t(c)
     r_b(t,hc) = (r_b(t - 1,hc) + r_n(t - 1,hc)) · blank_t
 A first-order recurrence is a triangular product: with z the prefix sums of log y_t(c),
-r_n(t) = Σ_s≤t exp(z_t - z_s-1) · φ(s - 1); so is that of r_b.
+r_n(t) = Σ_s≤t exp(z_t - z_s) · y_s(c) · φ(s - 1); so is that of r_b.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ TINY = 1e-30
 @dataclass(frozen=True, slots=True)
 class Search:
     """How far a prefix looks, and what keeps one alive that the lattice did not foresee. With
-    `cut` and the three floors at zero, and a window over all frames, it is CTC to the letter.
+    `cut` and the floors at zero, and a window over all frames, it is CTC to the letter.
 
     window: frames that a prefix looks at.
     cut:    share of a prefix's mass that may lie before its window.
     emit:   least share of a frame's emission that any token gets: a substitution.
     blank:  least probability of blank: the lattice heard a token that the target did not write.
+    hold:   least share of a frame's emission that prolongs the token before: one sound may be
+            heard over several frames, as variants of what the target wrote.
     absent: share of a prefix that takes a token without hearing it: the target wrote one more.
     """
 
@@ -43,6 +45,7 @@ class Search:
     cut: float = 0.0
     emit: float = 0.0
     blank: float = 0.0
+    hold: float = 0.0
     absent: float = 0.0
 
 
@@ -62,8 +65,8 @@ class Lattice:
     frames: int = field(init=False)
     column: dict[int, int] = field(init=False)
     heard: Array = field(init=False)  # (F + window,) probability that some token is heard
-    _log_emit: Array = field(init=False)  # (F + window + 1, C) prefix sums of log emit
-    _log_least: Array = field(init=False)  # (F + window + 1,) the same of the floor alone
+    _least: Array = field(init=False)  # (F + window,) floor of a token's first frame
+    _held: Array = field(init=False)  # (F + window,) floor of its further frames
     _waits: dict[int, Array] = field(init=False, default_factory=dict)  # see waiting
 
     def __post_init__(self) -> None:
@@ -74,22 +77,23 @@ class Lattice:
         self.blank = np.append(self.blank, np.ones(self.search.window))
         self.heard = 1.0 - self.blank
         self.blank = np.maximum(self.blank, max(self.search.blank, TINY))
-        least = np.maximum(self.heard * self.search.emit, TINY)
-        self._log_emit = _sums(np.log(np.maximum(self.emit, least[:, None])))
-        self._log_least = _sums(np.log(least))
+        self._least = np.maximum(self.heard * self.search.emit, TINY)
+        self._held = np.maximum(self.heard * self.search.hold, self._least)
 
     def empty(self) -> Prefix:
         """The prefix of no token: only blanks so far."""
         r_b = np.append(1.0, np.cumprod(self.blank[: self.search.window - 1]))
         return Prefix(self, -1, 0, np.zeros(len(r_b)), r_b)
 
-    def sums_of(self, token: int, start: int) -> Array:
-        """(window,) prefix sums of log y_t(token) over the frames from `start` on."""
+    def heard_as(self, token: int, start: int) -> tuple[Array, Array]:
+        """(window - 1,) each: probabilities that the frames from `start` on begin the token, and
+        that they prolong it."""
+        seen = slice(start, start + self.search.window - 1)
         column = self.column.get(token)
-        stop = start + self.search.window
         if column is None:
-            return self._log_least[start:stop]
-        return self._log_emit[start:stop, column]
+            return self._least[seen], self._held[seen]
+        emit = self.emit[seen, column]
+        return np.maximum(emit, self._least[seen]), np.maximum(emit, self._held[seen])
 
     def waiting(self, start: int) -> Array:
         """(window - 1, window - 1): [t, s] the probability of blanks from after frame s to frame t,
@@ -161,10 +165,11 @@ class Prefix:
         start, left = self.start + shift, size - shift
         moved = np.zeros(size)
         moved[:left] = phi[shift:]
-        sums = lattice.sums_of(token, start)
-        run = np.exp(np.minimum(sums[1:, None] - sums[:-1], 0.0)) * _lower(size - 1)
+        begun, prolonged = lattice.heard_as(token, start)
+        sums = np.log(prolonged).cumsum()
+        run = np.exp(np.minimum(sums[:, None] - sums, 0.0)) * _lower(size - 1)
         r_n, r_b = np.zeros(size), np.zeros(size)
-        r_n[1:] = run @ moved[:-1]
+        r_n[1:] = run @ (moved[:-1] * begun)
         r_b[1:] = lattice.waiting(start) @ r_n[1:]
         if search.absent:
             r_n[:left] += search.absent * self.r_n[shift:]
@@ -176,8 +181,3 @@ class Prefix:
 @cache
 def _lower(size: int) -> Array:
     return np.tri(size)
-
-
-def _sums(values: Array) -> Array:
-    """Prefix sums along the first axis, from 0."""
-    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, 0)])

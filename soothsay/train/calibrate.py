@@ -17,9 +17,10 @@ NODES = 8  # drafted nodes at which settings are compared
 # What is tried, one knob after another, each kept at its best.
 KNOBS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("bigram", (0.0, 0.5, 0.75, 1.0, 1.25)),
-    ("gate", (0.01, 0.02, 0.05)),
+    ("gate", (0.02, 0.05, 0.1, 0.2)),
     ("search.emit", (1e-3, 3e-3, 1e-2, 3e-2)),
     ("search.blank", (0.005, 0.02, 0.05)),
+    ("search.hold", (0.0, 0.2, 0.5, 0.8)),
     ("search.absent", (1e-4, 1e-3, 1e-2, 5e-2)),
 )
 

@@ -24,9 +24,9 @@ from soothsay.train.shards import Example
 from soothsay.types import SoothsayError
 
 JUDGED_NODES = 8  # drafted nodes at which checkpoints are compared
-JUDGED_WINDOWS = 32
+JUDGED_WINDOWS = 24
 STEPS = 4000
-CTC_FROM = 0.6  # share of the training after which CTC joins the frame labels
+CTC_FROM = 0.55  # share of the training after which CTC joins the frame labels
 
 logger = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ def frame_loss(
     batch: Batch,
     soften: float,
 ) -> Tensor:
-    """Gate: a token at its labelled frame, none elsewhere, its neighbours left free. Which: at or
+    """Gate: a token at its labelled frame, none elsewhere. Which: at or
     beside the labelled frame, drawn anew each time, towards the target's own distribution by
     `soften`. The
     bigram learns what the lattice leaves open, so that it counts nothing twice.
@@ -71,9 +71,6 @@ def frame_loss(
     limit = batch.frames[rows] - 1
     wanted = torch.zeros_like(gate)
     weight = (torch.arange(gate.shape[1]) < batch.frames[:, None]).float()
-    for shift in (-1, 1):
-        weight[rows, (at + shift).clamp(min=0).minimum(limit)] = 0.0
-    weight[rows, at] = 1.0
     wanted[rows, at] = 1.0
     heard = F.binary_cross_entropy_with_logits(gate, wanted, weight, reduction="sum") / weight.sum()
     label = batch.tokens[rows, columns]

@@ -108,7 +108,7 @@ def three_words() -> NDArray[np.float64]:
     return posteriors / posteriors.sum(1, keepdims=True)
 
 
-FLOORS = Search(window=20, cut=1e-3, emit=1e-2, blank=0.02, absent=1e-3)
+FLOORS = Search(window=20, cut=1e-3, emit=1e-2, blank=0.02, hold=0.3, absent=1e-3)
 
 
 @pytest.mark.parametrize(
