@@ -21,6 +21,7 @@ from soothsay.bench.drafts import bench_drafts
 from soothsay.bench.identity import check_identity
 from soothsay.bench.peers import bench_peers
 from soothsay.bench.workload import CLIPS, read_manifest
+from soothsay.config import keep_freed_memory
 from soothsay.console import (
     clear_errors,
     counter,
@@ -86,6 +87,7 @@ def _main(
     verbose: Annotated[bool, typer.Option("--verbose", help="Log to stderr.")] = False,
 ) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, stream=sys.stderr)
+    keep_freed_memory()
 
 
 @app.command()

@@ -1,7 +1,9 @@
+import platform
+
 import pytest
 import torch
 
-from soothsay.config import int8_products, resolve_dtype
+from soothsay.config import int8_products, keep_freed_memory, resolve_dtype
 from soothsay.types import OptionError
 
 
@@ -27,3 +29,9 @@ def test_int8_is_refused_where_its_kernel_is_missing(
         monkeypatch.setattr("soothsay.config.int8_products", lambda: False)
     with pytest.raises(OptionError, match=r"int8 needs .* choose float32"):
         resolve_dtype("int8")
+
+
+def test_memory_is_kept_where_glibc_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())  # a C library without mallopt
+    assert not keep_freed_memory()
