@@ -1,34 +1,38 @@
-"""Our decoding against other engines': same audio, weights and threads, clip by clip in turn.
+"""Ours against other engines: same audio, weights and threads, clip by clip in turn.
 
-Beam 1, temperature 0, one 30 s window a clip. Encoding and decoding are timed apart, because only
-decoding is what soothsay changes. The peer computes its cross-attention cache as it decodes, so
-here ours counts as decoding too.
+Beam 1, temperature 0, no timestamps, one 30 s window a clip. Every engine is timed end to end, from
+16 kHz samples to text, with its own features. Where a peer lets encoding and decoding be timed
+apart, decoding alone is compared too, because that is what soothsay changes; that peer computes its
+cross-attention cache as it decodes, so there ours counts as decoding as well.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 
+from soothsay.audio.features import SAMPLE_RATE, WINDOW_SAMPLES
 from soothsay.bench.decode import Side
+from soothsay.bench.errors import ErrorRates, Reference
+from soothsay.bench.peer_engines import PEERS, Heard, PeerEngine, PeerKind, Samples, Split
+from soothsay.bench.peer_weights import PeerWeights, lay_out
 from soothsay.bench.workload import Clip, hint_for, provenance
-from soothsay.engine.request import Request
-from soothsay.targets.load import ctranslate2_directory
+from soothsay.engine.request import Result
+from soothsay.text.tokens import WhisperTokens
 from soothsay.transcribe import Options, Recogniser
 from soothsay.types import OptionError, SoothsayError
 
-PEER_TYPES = ("float32", "int8")
 # An engine's idle threads spin for a while (200 ms in OpenMP's common setting) before they sleep,
 # and would take a core from whoever comes next.
 SETTLE_SECONDS = 0.4
@@ -36,81 +40,78 @@ SETTLE_SECONDS = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a peer made of one window; seconds. tokens without end-of-text."""
+    """What a peer made of one window, and how long it took."""
 
-    tokens: list[int]
-    encode_seconds: float
-    decode_seconds: float
+    heard: Heard
+    wall_seconds: float
 
 
-class FasterWhisper:
-    """CTranslate2's Whisper, the engine under faster-whisper, in a process of its own.
+class Peer(Protocol):
+    """Whoever takes turns with us."""
+
+    def hear(self, samples: Samples, language: str) -> Turn:
+        """One window of at most 30 s, mono at 16 kHz, in a language given by its code."""
+        ...
+
+
+class PeerProcess:
+    """A peer in a process of its own.
 
     Engines in one process share its allocator and fight over its threads: each then ran at half
     its speed, ours as well.
     """
 
-    def __init__(self, directory: Path, compute_type: str, threads: int) -> None:
+    def __init__(self, name: str, kind: PeerKind, weights: PeerWeights) -> None:
         spawn = multiprocessing.get_context("spawn")
+        self._name = name
         self._pipe, theirs = spawn.Pipe()
-        arguments = (theirs, str(directory), compute_type, threads)
+        arguments = (theirs, kind.make, weights)
         self._process = spawn.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()  # else the end of the process would go unheard
-        if not self._receive():
-            raise OptionError('bench peers needs: pip install "soothsay[bench]"')
-        self.encode_seconds = self.decode_seconds = 0.0
-        self.tokens = 0
 
-    def run(self, request: Request) -> Turn:
-        self._pipe.send((request.features[None].numpy(), list(request.prompt)))
-        turn: Turn = self._receive()
-        self.encode_seconds += turn.encode_seconds
-        self.decode_seconds += turn.decode_seconds
-        self.tokens += len(turn.tokens) + 1  # end-of-text is decoded, but not returned
-        return turn
+    def ready(self) -> bool:
+        """Wait until it has loaded → False if it is not installed."""
+        return bool(self._receive())
 
-    def _receive(self) -> Any:
+    def hear(self, samples: Samples, language: str) -> Turn:
         try:
-            return self._pipe.recv()
-        except (EOFError, OSError) as error:
-            raise SoothsayError(
-                "faster-whisper's process ended: its own words are above"
-            ) from error
-
-    def forget(self) -> None:
-        """Leave out what has run so far: it was the warm-up."""
-        self.encode_seconds = self.decode_seconds = 0.0
-        self.tokens = 0
+            self._pipe.send((samples, language))
+        except OSError as error:
+            raise self._ended() from error
+        turn: Turn = self._receive()
+        return turn
 
     def close(self) -> None:
         self._process.kill()
         self._process.join()
 
+    def _receive(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
 
-def _serve(pipe: Connection, directory: str, compute_type: str, threads: int) -> None:
+    def _ended(self) -> SoothsayError:
+        return SoothsayError(f"the process of {self._name} ended: its own words are above")
+
+
+def _serve(
+    pipe: Connection, make: Callable[[PeerWeights], PeerEngine], weights: PeerWeights
+) -> None:
     """The peer's process: one window at a time, until it is killed."""
+    os.dup2(2, 1)  # standard output belongs to the report
     try:
-        import ctranslate2
+        engine = make(weights)
     except ImportError:
         pipe.send(False)
         return
-    model = ctranslate2.models.Whisper(
-        directory,
-        device="cpu",
-        compute_type=compute_type,
-        inter_threads=1,
-        intra_threads=threads,
-    )
     pipe.send(True)
     while True:
-        features, prompt = pipe.recv()
+        samples, language = pipe.recv()
         started = time.perf_counter()
-        encoded = model.encode(ctranslate2.StorageView.from_array(np.ascontiguousarray(features)))
-        middle = time.perf_counter()
-        (result,) = model.generate(encoded, [prompt], beam_size=1)
-        ended = time.perf_counter()
-        pipe.send(Turn(list(result.sequences_ids[0]), middle - started, ended - middle))
+        heard = engine.hear(samples, language)
+        pipe.send(Turn(heard, time.perf_counter() - started))
 
 
 def bench_peers(
@@ -118,70 +119,146 @@ def bench_peers(
     clips: Sequence[Clip],
     options: Options,
     progress: Callable[[], None] = lambda: None,
+    kinds: Mapping[str, PeerKind] = PEERS,
 ) -> dict[str, Any]:
-    """Decode the first window of every clip with everyone in turn → the report."""
+    """Transcribe the first window of every clip with everyone in turn → the report.
+
+    Peers that cannot take part stand under `missing`, with what would change that.
+    """
+    rates = ErrorRates()
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        directory = ctranslate2_directory(recogniser.files, Path(scratch))
-        peers = {
-            kind: FasterWhisper(directory, kind, torch.get_num_threads()) for kind in PEER_TYPES
-        }
-        for peer in peers.values():
-            stack.callback(peer.close)
-        return _take_turns(recogniser, peers, clips, options, progress)
+        weights = lay_out(recogniser.files, Path(scratch), torch.get_num_threads())
+        peers: dict[str, PeerProcess] = {}
+        missing: dict[str, str] = {}
+        for name, kind in kinds.items():
+            if kind.needs_container and not recogniser.files.container:
+                missing[name] = "use a model whose package holds a CTranslate2 container: base"
+                continue
+            peers[name] = PeerProcess(name, kind, weights)
+            stack.callback(peers[name].close)
+        for name in list(peers):
+            if not peers[name].ready():
+                del peers[name]
+                missing[name] = kinds[name].install
+        if not peers:
+            raise OptionError('no peer is installed: pip install "soothsay[bench]"')
+        report = take_turns(recogniser, peers, clips, options, rates, progress)
+    return report | {"missing": missing, "provenance": provenance(recogniser)}
 
 
-def _take_turns(
+@dataclass(slots=True)
+class Tally:
+    """One engine's turns, added up."""
+
+    wall_seconds: float = 0.0
+    texts: list[str] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)  # one a clip, or none
+
+    @property
+    def decode_seconds(self) -> float:
+        return sum(split.decode_seconds for split in self.splits)
+
+    def add(self, turn: Turn) -> None:
+        self.wall_seconds += turn.wall_seconds
+        self.texts.append(turn.heard.text)
+        if turn.heard.split is not None:
+            self.splits.append(turn.heard.split)
+
+
+def take_turns(
     recogniser: Recogniser,
-    peers: dict[str, FasterWhisper],
+    peers: Mapping[str, Peer],
     clips: Sequence[Clip],
     options: Options,
-    progress: Callable[[], None],
+    rates: ErrorRates,
+    progress: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    plain, ours = Side(), Side()
-    same_text = dict.fromkeys(PEER_TYPES, 0)
-    ratios: dict[str, list[float]] = {kind: [] for kind in PEER_TYPES}
+    """Everyone on one clip after the other; a first round on the first clip is not counted."""
+    plain_side, our_side, plain, ours = Side(), Side(), Tally(), Tally()
+    theirs = {name: Tally() for name in peers}
+    references: list[Reference] = []
+    audio_seconds = 0.0
     for number, clip in enumerate(clips):
-        wanted = replace(options, language=options.language or clip.language or "en")
-        request = recogniser.request(clip.samples()[: 30 * 16_000], wanted)
-        off = replace(request, speculate=False)
-        if number == 0:  # warm-up of all, not counted
-            Side().run(recogniser, off)
-            Side().run(recogniser, request)
+        samples = clip.samples()[:WINDOW_SAMPLES]
+        code = _code(recogniser.tokens, options.language or clip.language or "en")
+        wanted = replace(options, language=code)
+        off = replace(wanted, speculate=False)
+        if number == 0:  # warm-up of all
+            for choice in (off, wanted):
+                _our_turn(recogniser, Side(), samples, choice)
             for peer in peers.values():
-                peer.run(request)
-                peer.forget()
+                peer.hear(samples, code)
         time.sleep(SETTLE_SECONDS)
-        expected, seconds = plain.run(recogniser, off)
-        seconds += expected.stats.cross_seconds
-        ours.run(recogniser, replace(request, hint=hint_for(recogniser, expected)))
-        for kind, peer in peers.items():
+        result, turn = _our_turn(recogniser, plain_side, samples, off)
+        plain.add(turn)
+        hint = hint_for(recogniser, result)
+        ours.add(_our_turn(recogniser, our_side, samples, wanted, hint)[1])
+        for name, peer in peers.items():
             time.sleep(SETTLE_SECONDS)
-            turn = peer.run(request)
-            same_text[kind] += turn.tokens == list(expected.tokens)
-            ratios[kind].append(turn.decode_seconds / seconds)
+            theirs[name].add(peer.hear(samples, code))
+        references.append(Reference(clip.text, code))
+        audio_seconds += len(samples) / SAMPLE_RATE
         progress()
+
+    def figures(tally: Tally) -> dict[str, Any]:
+        return {
+            "wall_seconds": tally.wall_seconds,
+            "rtfx": audio_seconds / tally.wall_seconds,
+            **rates.of(references, tally.texts),
+        }
+
     return {
         "clips": len(clips),
-        "plain": plain.report(),
-        "speculative": ours.report(),
+        "audio_seconds": audio_seconds,
+        "plain": plain_side.report() | figures(plain),
+        "speculative": our_side.report() | figures(ours),
         "peers": {
-            f"faster_whisper_{kind}": {
-                "tokens": peer.tokens,
-                "ms_per_token": 1e3 * peer.decode_seconds / peer.tokens,
-                "encode_seconds": peer.encode_seconds,
-                "decode_seconds": peer.decode_seconds,
-                "same_tokens_as_ours": same_text[kind],
-                "plain_decode_ratio": peer.decode_seconds / _all_decoding(plain),
-                "plain_decode_ratio_median": statistics.median(ratios[kind]),
-                "speculative_decode_ratio": peer.decode_seconds / _all_decoding(ours),
-                "end_to_end_ratio": (peer.decode_seconds + peer.encode_seconds) / ours.wall_seconds,
+            name: {
+                **figures(their),
+                "end_to_end_ratio": their.wall_seconds / ours.wall_seconds,
+                **(compare_decoding(their, plain, ours) if their.splits else {}),
             }
-            for kind, peer in peers.items()
+            for name, their in theirs.items()
         },
-        "provenance": provenance(recogniser),
     }
 
 
-def _all_decoding(side: Side) -> float:
-    """Seconds of decoding as the peer counts them, the cross-attention cache included."""
-    return side.decode_seconds + side.stats.cross_seconds
+def _our_turn(
+    recogniser: Recogniser,
+    side: Side,
+    samples: Samples,
+    options: Options,
+    hint: Sequence[int] | None = None,
+) -> tuple[Result, Turn]:
+    started = time.perf_counter()
+    request = recogniser.request(samples, options, hint)
+    result, decode_seconds = side.run(recogniser, request)
+    text = recogniser.tokens.decode(result.tokens)
+    wall_seconds = time.perf_counter() - started
+    cross = result.stats.cross_seconds
+    split = Split(result.tokens, result.stats.encode_seconds - cross, decode_seconds + cross)
+    return result, Turn(Heard(text, split), wall_seconds)
+
+
+def compare_decoding(their: Tally, plain: Tally, ours: Tally) -> dict[str, Any]:
+    """A peer's decoding alone against ours."""
+    tokens = sum(len(split.tokens) + 1 for split in their.splits)  # end-of-text is decoded too
+    pairs = list(zip(their.splits, plain.splits, strict=True))
+    return {
+        "tokens": tokens,
+        "ms_per_token": 1e3 * their.decode_seconds / tokens,
+        "encode_seconds": sum(split.encode_seconds for split in their.splits),
+        "decode_seconds": their.decode_seconds,
+        "same_tokens_as_ours": sum(split.tokens == own.tokens for split, own in pairs),
+        "plain_decode_ratio": their.decode_seconds / plain.decode_seconds,
+        "plain_decode_ratio_median": statistics.median(
+            split.decode_seconds / own.decode_seconds for split, own in pairs
+        ),
+        "speculative_decode_ratio": their.decode_seconds / ours.decode_seconds,
+    }
+
+
+def _code(tokens: WhisperTokens, language: str) -> str:
+    """The code of a language given by code or name, as every engine knows it."""
+    wanted = tokens.language_token(language)
+    return next(code for code, token in tokens.languages.items() if token == wanted)
