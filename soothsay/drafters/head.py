@@ -48,6 +48,8 @@ _SEARCH = Search(window=24, cut=1e-3, emit=1e-2, blank=0.02, hold=0.5, absent=1e
 class LatticeSettings:
     """How a head is drafted from, chosen on held-out training windows.
 
+    gate_scale, gate_shift: of the gate's logits: a gate that is surer loses less in pauses.
+    sharpen: of the token logits.
     gate:   frames count where a token is heard at least that likely.
     candidate: tokens count that are heard at some frame at least that likely.
     least:  a continuation below that chance is never drafted.
@@ -56,7 +58,10 @@ class LatticeSettings:
     trust:  power that turns a draft probability into a chance of acceptance.
     """
 
-    gate: float = 0.05
+    gate_scale: float = 1.5
+    gate_shift: float = 0.0
+    sharpen: float = 1.2
+    gate: float = 0.1
     candidate: float = 2e-3
     least: float = 0.01
     siblings: int = 8
@@ -185,7 +190,7 @@ def load_head(folder: Path, weights_sha256: str) -> tuple[LatticeHead, HeadConfi
     """
     try:
         facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if facts.pop("kind") != "lattice":
+        if facts.pop("kind", None) != "lattice":
             raise ValueError("it is not a lattice head")
         settings = facts["settings"]
         facts["settings"] = LatticeSettings(**(settings | {"search": Search(**settings["search"])}))
@@ -194,8 +199,15 @@ def load_head(folder: Path, weights_sha256: str) -> tuple[LatticeHead, HeadConfi
         vocabulary = tensors.pop("vocabulary").long()
         head = LatticeHead(config.sizes)
         head.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-    except (OSError, SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise WeightsError(f"the head in {folder} cannot be read: {error}") from error
+    except (
+        *(OSError, SafetensorError, AttributeError, LookupError),
+        *(TypeError, ValueError, RuntimeError),
+    ) as error:
+        reason = " ".join(str(error).split())  # torch writes several lines
+        raise WeightsError(
+            f"the head in {folder} cannot be read ({reason}): train it again with soothsay "
+            "train-head"
+        ) from error
     if config.weights_sha256 != weights_sha256:
         raise WeightsError(
             f"the head in {folder} was made for another target ({config.target}): "

@@ -104,9 +104,9 @@ class LatticeDrafter:
         if hidden.shape[1] < stride:
             hidden = torch.nn.functional.pad(hidden, (0, 0, 0, stride - hidden.shape[1]))
         gate, features = self._head(hidden.float())
-        heard = torch.sigmoid(gate[0])
+        heard = torch.sigmoid(gate[0] * settings.gate_scale + settings.gate_shift)
         frames = torch.nonzero(heard > settings.gate).flatten()
-        logits = features[0, frames] @ self._classifier
+        logits = (features[0, frames] * settings.sharpen) @ self._classifier
         total = torch.logsumexp(logits, -1, keepdim=True)
         least = total - torch.log(heard[frames, None] / settings.candidate)
         candidates = torch.nonzero((logits > least).any(0)).flatten()
@@ -115,6 +115,7 @@ class LatticeDrafter:
             self._vocabulary[candidates].numpy(),
             (heard[frames, None] * share).double().numpy(),
             1.0 - heard[frames].double().numpy(),
+            np.diff(frames.numpy(), prepend=-1) == 1,
             settings.search,
         )
         return lattice, frames.numpy() * stride
@@ -160,6 +161,8 @@ class LatticeDrafter:
         else:
             options, end = self._text_options(state, prefix, least)
             options.append((self._signs.end, end))
+        if len(options) > self.settings.siblings:
+            options = heapq.nlargest(self.settings.siblings, options, key=lambda option: option[1])
         for token, chance in options:
             if chance >= least:
                 value = worth * min(chance, 1.0) ** trust
@@ -174,8 +177,6 @@ class LatticeDrafter:
             weighted = chances * self._followers(state, prefix)
             chances = weighted * (chances.sum() / max(weighted.sum(), 1e-30))
         found = np.flatnonzero(chances >= least)
-        if len(found) > self.settings.siblings:
-            found = found[np.argsort(-chances[found], kind="stable")[: self.settings.siblings]]
         return [(int(prefix.lattice.tokens[i]), float(chances[i])) for i in found.tolist()], end
 
     def _timed_options(
@@ -193,10 +194,9 @@ class LatticeDrafter:
         text, end = self._text_options(state, prefix, least)
         if not self._is_stamp(token):
             closing = max(end, CLOSES if token in signs.stops else 0.0)
-            position = prefix.next_heard()
-            stamp = signs.first_timestamp + int(
-                state.positions[position] if position is not None else state.positions[-1]
-            )
+            frame = prefix.next_heard()
+            heard = state.positions[-1:] if frame is None else state.positions[frame : frame + 1]
+            stamp = signs.first_timestamp + int(heard.sum())  # of nothing, in silence: 0
             return [
                 *((c, chance * (1.0 - closing)) for c, chance in text),
                 (stamp, closing * CLOSES_THERE),

@@ -54,13 +54,15 @@ class Lattice:
     """Posteriors of one segment at the F frames where a token may be heard.
 
     tokens: (C,) int64 candidates. emit: (F, C) their probabilities; blank: (F,); what is missing
-    to one at a frame belongs to tokens outside of `tokens`. Behind the last frame stand as many
-    frames of certain silence as a window is long, so that every window is whole.
+    to one at a frame belongs to tokens outside of `tokens`. joined: (F,) whether the frame follows
+    the one before at once; where it does not, silence was left out between them. Behind the last
+    frame stand as many frames of certain silence as a window is long: every window is whole.
     """
 
     tokens: NDArray[np.int64]
     emit: Array
     blank: Array
+    joined: NDArray[np.bool_]
     search: Search = Search()
     frames: int = field(init=False)
     column: dict[int, int] = field(init=False)
@@ -75,10 +77,12 @@ class Lattice:
         self.column = {token: index for index, token in enumerate(self.tokens.tolist())}
         self.emit = np.concatenate([self.emit, silence])
         self.blank = np.append(self.blank, np.ones(self.search.window))
+        self.joined = np.append(self.joined, np.ones(self.search.window, bool))
         self.heard = 1.0 - self.blank
         self.blank = np.maximum(self.blank, max(self.search.blank, TINY))
         self._least = np.maximum(self.heard * self.search.emit, TINY)
         self._held = np.maximum(self.heard * self.search.hold, self._least)
+        self._held[~self.joined[: len(self._held)]] = TINY
 
     def empty(self) -> Prefix:
         """The prefix of no token: only blanks so far."""
@@ -93,7 +97,8 @@ class Lattice:
         if column is None:
             return self._least[seen], self._held[seen]
         emit = self.emit[seen, column]
-        return np.maximum(emit, self._least[seen]), np.maximum(emit, self._held[seen])
+        prolonged = np.maximum(emit * self.joined[seen], self._held[seen])
+        return np.maximum(emit, self._least[seen]), prolonged
 
     def waiting(self, start: int) -> Array:
         """(window - 1, window - 1): [t, s] the probability of blanks from after frame s to frame t,
@@ -134,7 +139,7 @@ class Prefix:
         column = lattice.column.get(self.last)
         if column is not None:
             # A repeated token is merged with its first: that share is not a way to go on.
-            merged = float(self.r_n @ lattice.emit[seen, column])
+            merged = float((self.r_n * lattice.joined[seen]) @ lattice.emit[seen, column])
             psi[column] -= merged
             heard -= merged
         ends = self.start + len(self.r_n) > lattice.frames
@@ -158,7 +163,9 @@ class Prefix:
     def _extend(self, token: int) -> Prefix:
         lattice, search = self.lattice, self.lattice.search
         size = search.window
-        phi = self.r_b if token == self.last else self.r_n + self.r_b
+        phi = self.r_n + self.r_b
+        if token == self.last:
+            phi -= self.r_n * lattice.joined[self.start : self.start + size]
         # The window follows the prefix: nothing is heard before its mass begins.
         mass = phi.cumsum()
         shift = min(int(mass.searchsorted(search.cut * mass[-1])), lattice.frames - self.start)

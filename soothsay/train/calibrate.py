@@ -16,12 +16,15 @@ NODES = 8  # drafted nodes at which settings are compared
 
 # What is tried, one knob after another, each kept at its best.
 KNOBS: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("gate_scale", (1.0, 1.5, 2.0, 2.5)),
+    ("gate_shift", (-0.5, 0.5, 1.0)),
+    ("gate", (0.05, 0.1, 0.2, 0.3)),
+    ("sharpen", (1.0, 1.2, 1.5, 2.0)),
     ("bigram", (0.0, 0.5, 0.75, 1.0, 1.25)),
-    ("gate", (0.02, 0.05, 0.1, 0.2)),
     ("search.emit", (1e-3, 3e-3, 1e-2, 3e-2)),
-    ("search.blank", (0.005, 0.02, 0.05)),
+    ("search.blank", (0.005, 0.02, 0.05, 0.1)),
     ("search.hold", (0.0, 0.2, 0.5, 0.8)),
-    ("search.absent", (1e-4, 1e-3, 1e-2, 5e-2)),
+    ("search.absent", (1e-4, 1e-3, 4e-3, 1e-2)),
 )
 
 

@@ -3,11 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from soothsay.drafters.choose import choose_drafter
-from soothsay.drafters.history import HistoryDrafter
 from soothsay.drafters.probe import AdversarialDrafter, OracleDrafter, RandomDrafter
 from soothsay.targets.target import Encoded
-from soothsay.types import OptionError, Price
+from soothsay.types import Price
 
 ENCODED = Encoded(torch.zeros(1, 4, 2), (4,))
 VOCAB, END = 50, 0
@@ -127,18 +125,3 @@ def test_adversaries_do_their_worst(kind: str) -> None:
         "after-end": tree.tokens[1] == END and len(tree.tokens) > 2,
         "invalid": max(tree.tokens) >= VOCAB,
     }[kind]
-
-
-def test_drafters_by_name() -> None:
-    assert choose_drafter("off", VOCAB, END) is None
-    assert isinstance(choose_drafter("auto", VOCAB, END), HistoryDrafter)
-    for name in ("history", "random", "oracle:0.85", "adversarial:deep"):
-        assert choose_drafter(name, VOCAB, END).name == name
-
-
-@pytest.mark.parametrize(
-    "name", ["", "magic", "oracle", "oracle:2", "oracle:x", "adversarial:kind", "off:1", "random:1"]
-)
-def test_unknown_names_are_refused(name: str) -> None:
-    with pytest.raises(OptionError):
-        choose_drafter(name, VOCAB, END)

@@ -19,7 +19,13 @@ LETTER = Search(window=12)  # CTC to the letter
 
 def lattice_of(posteriors: NDArray[np.float64], search: Search = LETTER) -> Lattice:
     """posteriors: (F, tokens + 1), blank last."""
-    return Lattice(TOKENS, posteriors[:, :BLANK].copy(), posteriors[:, BLANK].copy(), search)
+    return Lattice(
+        TOKENS,
+        posteriors[:, :BLANK].copy(),
+        posteriors[:, BLANK].copy(),
+        np.ones(len(posteriors), bool),
+        search,
+    )
 
 
 def texts(posteriors: NDArray[np.float64]) -> dict[tuple[int, ...], float]:
@@ -73,7 +79,9 @@ def test_chances_are_those_of_all_paths(seed: int, frames: int) -> None:
 def test_tokens_without_a_column_are_counted_together() -> None:
     posteriors = random_posteriors(3, 4)
     whole = lattice_of(posteriors)
-    part = Lattice(TOKENS[:2], posteriors[:, :2].copy(), posteriors[:, BLANK].copy())
+    part = Lattice(
+        TOKENS[:2], posteriors[:, :2].copy(), posteriors[:, BLANK].copy(), np.ones(4, bool)
+    )
     chances, end, others = part.empty().scores()
     wanted, wanted_end, _ = whole.empty().scores()
     assert chances == pytest.approx(wanted[:2])
@@ -145,12 +153,30 @@ def test_scores_stay_finite_whatever_is_committed() -> None:
 
 
 def test_a_lattice_without_frames_ends() -> None:
-    lattice = Lattice(TOKENS[:0], np.zeros((0, 0)), np.zeros(0), FLOORS)
+    lattice = Lattice(TOKENS[:0], np.zeros((0, 0)), np.zeros(0), np.ones(0, bool), FLOORS)
     chances, end, _ = lattice.empty().scores()
     assert len(chances) == 0
     assert end == pytest.approx(1.0)
     assert lattice.empty().next_heard() is None
     assert lattice.empty().extended(7).scores()[1] == pytest.approx(1.0)
+
+
+@given(st.integers(0, 10_000))
+@settings(deadline=None, max_examples=20)
+def test_silence_may_be_left_out(seed: int) -> None:
+    """Frames of certain blank, dropped and marked as gaps, change nothing."""
+    posteriors = random_posteriors(seed, 6)
+    posteriors[[1, 4]] = np.eye(BLANK + 1)[BLANK]
+    kept = [0, 2, 3, 5]
+    joined = np.array([True, False, True, False])
+    short = Lattice(TOKENS, posteriors[kept, :BLANK], posteriors[kept, BLANK], joined, LETTER)
+    whole = lattice_of(posteriors)
+    for length in range(4):
+        for text in itertools.product(TOKENS.tolist(), repeat=length):
+            chances, end, _ = after(short, text).scores()
+            wanted, wanted_end, _ = after(whole, text).scores()
+            assert chances == pytest.approx(wanted, abs=1e-6)
+            assert end == pytest.approx(wanted_end, abs=1e-6)
 
 
 def test_children_are_kept() -> None:
