@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fixtures.model_directory import write_toy_model
 
 from soothsay.reference import Reference
 from soothsay.targets.load import ModelFiles, resolve
-from soothsay.transcribe import Options, Recogniser
+from soothsay.text.tokens import WhisperTokens
+from soothsay.transcribe import Options, Recogniser, signs_of
 from soothsay.types import AudioError, OptionError, Sampling, SoothsayError
 
 
@@ -100,3 +103,29 @@ def test_options_are_checked_when_made() -> None:
         Options(task="sing")
     with pytest.raises(OptionError, match="unknown timestamps"):
         Options(timestamps="word")
+
+
+def test_signs_of_a_vocabulary() -> None:
+    texts = ["a", ".", " Mr.", "?", "..", ". ", ",", "!)", "走。", "吗？", "?!", "।", "؟", ""]
+    ids = SimpleNamespace(
+        end_of_text=30,
+        first_timestamp=40,
+        no_timestamps=39,
+        translate=35,
+        token_bytes=[*(text.encode() for text in texts), b"\x82", b"\xe3\x80", b"\xaf."],
+    )
+    signs = signs_of(ids)
+    assert (signs.end, signs.first_timestamp) == (30, 40)
+    assert (signs.no_timestamps, signs.translate) == (39, 35)
+    assert signs.stops == {1, 2, 3, 4, 8, 9, 10, 11, 12, 16}
+
+
+@pytest.mark.slow
+def test_signs_of_the_real_vocabulary(base_files: ModelFiles) -> None:
+    tokens = WhisperTokens.from_file(base_files.tokenizer_json)
+    signs = signs_of(tokens)
+    for text in (".", "?", "!", "。", "？"):
+        assert tokens.encode(text)[-1] in signs.stops
+    for text in (",", " the", "-", ";"):
+        assert tokens.encode(text)[-1] not in signs.stops
+    assert max(signs.stops) < signs.end < signs.translate < signs.no_timestamps

@@ -9,11 +9,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fixtures.lattices import toy_head
 from fixtures.toy_whisper import END, SIZES, VOCAB, toy_features, toy_files
 
 from soothsay.control.budget import FixedBudget
+from soothsay.drafters.blend import BlendDrafter
 from soothsay.drafters.drafter import Drafter
 from soothsay.drafters.history import HistoryDrafter
+from soothsay.drafters.lattice import LatticeDrafter, Signs
 from soothsay.drafters.probe import AdversarialDrafter, OracleDrafter, ProbeState, RandomDrafter
 from soothsay.engine.engine import Engine
 from soothsay.engine.request import PromptChoice, Request
@@ -26,11 +29,19 @@ from soothsay.types import FinishReason, OptionError, Price, Sampling
 FILES = toy_files(1)
 REFERENCE = Reference(FILES)
 PROMPTS = [(1,), (1, 5), (1, 5, 9, 2), (1, 2, 3), (1, 7), (4, 4, 4), (1, 3), (2,)]
+LATTICE = LatticeDrafter(  # random weights; prompts without 1 want timestamps, those with 9 nothing
+    toy_head(5),
+    torch.arange(2, VOCAB),
+    FILES.tensors["model.decoder.embed_tokens.weight"],
+    Signs(END, first_timestamp=14, no_timestamps=1, translate=9, stops=frozenset({3, 8})),
+)
 DRAFTERS: dict[str, Drafter] = {
     "history": HistoryDrafter(),
     "random": RandomDrafter(VOCAB, END, seed=3),
     "oracle 1.0": OracleDrafter(1.0, VOCAB, END),
     "oracle 0.6": OracleDrafter(0.6, VOCAB, END),
+    "lattice": LATTICE,
+    "blend": BlendDrafter([LATTICE, HistoryDrafter(), OracleDrafter(0.6, VOCAB, END)]),
 } | {f"adversary {k}": AdversarialDrafter(k, VOCAB, END) for k in AdversarialDrafter.KINDS}
 
 
@@ -89,6 +100,21 @@ def test_no_drafter_changes_output(requests: list[Request], name: str, nodes: in
         assert list(result.tokens) == expected(req)
         ended = len(result.tokens) < SIZES.max_target_positions - len(req.prompt)
         assert result.finish is (FinishReason.STOP if ended else FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("name", ["lattice", "blend"])
+def test_a_lattice_drafts_to_the_last(
+    requests: list[Request], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No drafter may fail unseen: the engine would go on without it."""
+    running = engine(DRAFTERS[name])
+    drafted = [result.stats.drafted for result in running.run(requests)]
+    assert not caplog.records
+    translated = 9 in PROMPTS[2]
+    assert [n for n, count in enumerate(drafted) if not count] == (
+        [2] if translated and name == "lattice" else []
+    )
+    assert running.stats.accepted > 0
 
 
 @pytest.mark.parametrize("sequences", [1, 3])
@@ -275,10 +301,11 @@ class NearDrafter(RandomDrafter):
     [
         (None, "traversal"),
         (RandomDrafter(VOCAB, END, seed=1), "traversal"),
+        (LATTICE, "traversal"),
         (NearDrafter, "traversal"),
         (NearDrafter, "rejection"),
     ],
-    ids=["plain", "ranked", "traversal", "rejection"],
+    ids=["plain", "ranked", "lattice", "traversal", "rejection"],
 )
 def test_sampled_pipeline_by_chi_square(drafter, rule: str) -> None:
     """The first two tokens of 1,600 sampled texts follow the target's warped distribution."""

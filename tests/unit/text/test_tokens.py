@@ -65,6 +65,23 @@ def test_languages_by_code_name_and_alias(name: str) -> None:
     assert MULTILINGUAL.language_token(name) == MULTILINGUAL.languages["zh"]
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("sv-SE", "sv"), ("zh_CN", "zh"), ("EN-us", "en"), ("zh-Hant-TW", "zh"), (" pt-BR ", "pt")],
+)
+def test_regional_codes_are_their_language(name: str, code: str) -> None:
+    assert MULTILINGUAL.language_token(name) == MULTILINGUAL.languages[code]
+
+
+def test_regional_codes_of_other_languages_are_refused() -> None:
+    assert ENGLISH.language_token("en-GB") == ENGLISH.languages["en"]
+    with pytest.raises(OptionError, match="English only: language 'sv-SE'"):
+        ENGLISH.language_token("sv-SE")
+    for name in ("xx-SE", "-SE", "-", "swedish-SE", "s-v"):
+        with pytest.raises(OptionError, match=f"unknown language '{name}'"):
+            MULTILINGUAL.language_token(name)
+
+
 def test_prompts() -> None:
     t = MULTILINGUAL
     assert t.prompt("en", "transcribe", False) == (50258, 50259, 50359, 50363)
