@@ -124,7 +124,7 @@ def test_signs_of_a_vocabulary() -> None:
 def test_signs_of_the_real_vocabulary(base_files: ModelFiles) -> None:
     tokens = WhisperTokens.from_file(base_files.tokenizer_json)
     signs = signs_of(tokens)
-    for text in (".", "?", "!", "。", "？"):
+    for text in (".", "?", "!", "。"):
         assert tokens.encode(text)[-1] in signs.stops
     for text in (",", " the", "-", ";"):
         assert tokens.encode(text)[-1] not in signs.stops

@@ -110,10 +110,8 @@ def test_a_lattice_drafts_to_the_last(
     running = engine(DRAFTERS[name])
     drafted = [result.stats.drafted for result in running.run(requests)]
     assert not caplog.records
-    translated = 9 in PROMPTS[2]
-    assert [n for n, count in enumerate(drafted) if not count] == (
-        [2] if translated and name == "lattice" else []
-    )
+    silent = [n for n, count in enumerate(drafted) if not count]
+    assert silent == ([2] if name == "lattice" else [])  # the third prompt asks to translate
     assert running.stats.accepted > 0
 
 
