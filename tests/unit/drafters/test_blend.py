@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -44,6 +45,48 @@ def test_a_path_known_to_one_keeps_its_chances() -> None:
     assert acceptances(blend([one, two], FREE)) == pytest.approx(
         {(1,): 0.5, (4,): 0.25, (4, 5): 0.25 * 0.8}
     )
+
+
+def test_three_sources_by_hand() -> None:
+    """Below the root: 1 by the first, 2 by two, 3 by all; the third knows 3 4 alone."""
+    trees = [
+        DraftTree.from_paths(9, [([1], [0.3]), ([3], [0.2])]),
+        DraftTree.from_paths(9, [([2], [0.4]), ([3], [0.2])]),
+        DraftTree.from_paths(9, [([2], [0.1]), ([3, 4], [0.5, 0.7])]),
+    ]
+    two, three = 0.5 * 0.4, 0.2 + 0.5 * 0.2  # of 0.5 that the first left; then 0.2 is left
+    two, three = two + 0.2 * 0.1, three + 0.2 * 0.5
+    blended = blend(trees, FREE)
+    assert acceptances(blended) == pytest.approx(
+        {(1,): 0.3, (2,): two, (3,): three, (3, 4): three * 0.7}
+    )
+    assert blended.tokens == (9, 3, 1, 4, 2)  # likeliest first
+    assert blended.log_q == pytest.approx([0.0, *map(math.log, (three, 0.3, 0.7, two))])
+
+
+def test_a_source_that_is_sure_leaves_nothing() -> None:
+    sure = DraftTree.from_paths(9, [([1], [0.7]), ([2], [0.3])])
+    other = DraftTree.from_paths(9, [([1], [0.5]), ([3], [0.5])])
+    assert acceptances(blend([sure, other], FREE)) == pytest.approx({(1,): 0.7, (2,): 0.3})
+    boastful = DraftTree.from_paths(9, [([1], [0.9]), ([2], [0.8])])  # 1.7 in all
+    assert acceptances(blend([boastful, other], FREE)) == pytest.approx({(1,): 0.9, (2,): 0.8})
+
+
+class Says(HistoryDrafter):
+    """Always the same tree."""
+
+    def __init__(self, tree: DraftTree) -> None:
+        self.tree = tree
+
+    def propose(self, state: object, price: Price) -> DraftTree:
+        return self.tree
+
+
+def test_a_silent_source_changes_nothing() -> None:
+    tree = DraftTree.from_paths(9, [([1, 2], [0.6, 0.5]), ([3], [0.2])])
+    for trees in ([None, tree], [tree, None], [None, tree, None]):
+        sources = [Says(t or DraftTree.root_only(9)) for t in trees]
+        assert BlendDrafter(sources).propose([None] * len(trees), FREE) == tree
 
 
 def test_price() -> None:
