@@ -149,9 +149,11 @@ class Prefix:
 
     def next_heard(self) -> int | None:
         """The frame where the next token is likeliest heard; None behind the last one."""
-        heard = self.lattice.heard[self.start : self.start + len(self.r_n)]
-        frame = self.start + int(((self.r_n + self.r_b) * heard).argmax())
-        return frame if frame < self.lattice.frames else None
+        phi = self.r_n + self.r_b
+        chances = phi * self.lattice.heard[self.start : self.start + len(phi)]
+        frame = self.start + int(chances.argmax())
+        ends = self.start + len(phi) > self.lattice.frames and phi[-1] > chances.max()
+        return frame if frame < self.lattice.frames and not ends else None
 
     def extended(self, token: int) -> Prefix:
         """The prefix with `token` behind it, whether or not the lattice foresaw it; kept."""
