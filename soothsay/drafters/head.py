@@ -95,10 +95,23 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        mixed = self.depthwise(x.transpose(1, 2)).transpose(1, 2)
+        mixed = self._over_time(x)
         mixed = self.down(self.dropout(F.gelu(self.up(self.norm(mixed)))))
         result: Tensor = x + self.dropout(mixed)
         return result
+
+    def _over_time(self, x: Tensor) -> Tensor:
+        """The depthwise convolution. Without gradients tap by tap: on a CPU that costs a tenth."""
+        mixed: Tensor
+        if self.training:
+            mixed = self.depthwise(x.transpose(1, 2)).transpose(1, 2)
+            return mixed
+        taps = self.depthwise.weight[:, 0].T
+        padded = F.pad(x, (0, 0, len(taps) // 2, len(taps) // 2))
+        mixed = self.depthwise.bias.expand_as(x)  # type: ignore[union-attr]
+        for index, tap in enumerate(taps):
+            mixed = torch.addcmul(mixed, padded[:, index : index + x.shape[1]], tap)
+        return mixed
 
 
 class LatticeHead(nn.Module):
@@ -151,10 +164,15 @@ class LatticeHead(nn.Module):
         weight: Tensor = self.classify.weight
         return embedding @ weight
 
+    def bigram_sides(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
+        """embedding: (A, width) of some tokens → what each brings as the token before, and as the
+        one behind: (A, bigram) each, whose products are the bigram's logits."""
+        before: Tensor = self.before(embedding)
+        return before, embedding @ self.after.weight
+
     def bigram(self, before: Tensor, after: Tensor) -> Tensor:
         """Embeddings of tokens (A, width) and of their followers (C, width) → (A, C) logits."""
-        first: Tensor = self.before(before)
-        return first @ (after @ self.after.weight).T
+        return self.bigram_sides(before)[0] @ self.bigram_sides(after)[1].T
 
 
 def sizes_for(encoder_width: int, embedding_width: int, target_parameters: int) -> HeadSizes:

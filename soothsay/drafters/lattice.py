@@ -25,7 +25,7 @@ from soothsay.speculate.tree import DraftTree
 from soothsay.targets.target import Encoded
 from soothsay.types import Price
 
-# Chances of timestamp tokens, counted over the target's own output on training windows.
+# Chances of timestamp tokens: rough guesses, since heads are trained without timestamps so far.
 OPENS_AT_ZERO = 0.8  # the first timestamp is 0.00
 REOPENS = 0.85  # a segment opens where the last one closed
 CLOSES = 0.7  # a segment closes behind the end of a sentence
@@ -48,12 +48,14 @@ class Signs:
 class LatticeState:
     """root: the last committed token, previous: the one before. prefix: all committed text, None
     where the lattice has nothing to say. positions: (F,) encoder position of each frame.
-    followers: bigram factors (C,) behind a token, made when first needed."""
+    after: (C, rank) the bigram's side of each candidate; followers: its factors (C,) behind a
+    token, made when first needed."""
 
     root: int
     prefix: Prefix | None
     positions: NDArray[np.int64]
     timed: bool
+    after: NDArray[np.float32]
     previous: int | None = None
     followers: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
@@ -83,8 +85,12 @@ class LatticeDrafter:
         settings: LatticeSettings | None = None,
     ) -> None:
         """vocabulary: (C,) tokens the head can foretell; embedding: (V, width) of the target."""
-        self._head, self._vocabulary, self._embedding = head, vocabulary, embedding
-        self._classifier = head.classifier(embedding[vocabulary].float()).T.contiguous()
+        self._head, self._vocabulary = head, vocabulary
+        known = embedding[vocabulary].float()
+        self._classifier = head.classifier(known).T.contiguous()
+        # The bigram's two sides, of every token: a step then multiplies a few short rows.
+        self._before, self._after = (side.numpy() for side in head.bigram_sides(known))
+        self._column = {token: index for index, token in enumerate(vocabulary.tolist())}
         self._signs = signs
         self.settings = settings or LatticeSettings()
 
@@ -94,9 +100,10 @@ class LatticeDrafter:
     ) -> LatticeState:
         timed = self._signs.no_timestamps not in prompt
         if self._signs.translate in prompt:  # the lattice knows what was said, not what it means
-            return LatticeState(prompt[-1], None, np.zeros(0, np.int64), timed)
+            return LatticeState(prompt[-1], None, np.zeros(0, np.int64), timed, self._after[:0])
         lattice, positions = self.read(encoded.hidden[:, : encoded.audio_positions[0]])
-        return LatticeState(prompt[-1], lattice.empty(), positions, timed)
+        after = self._after[[self._column[token] for token in lattice.column]]
+        return LatticeState(prompt[-1], lattice.empty(), positions, timed, after)
 
     def read(self, hidden: Tensor) -> tuple[Lattice, NDArray[np.int64]]:
         """hidden: (1, P, encoder_width) → the segment's lattice, and its frames' positions."""
@@ -106,14 +113,17 @@ class LatticeDrafter:
         gate, features = self._head(hidden.float())
         heard = torch.sigmoid(gate[0] * settings.gate_scale + settings.gate_shift)
         frames = torch.nonzero(heard > settings.gate).flatten()
-        logits = (features[0, frames] * settings.sharpen) @ self._classifier
-        total = torch.logsumexp(logits, -1, keepdim=True)
-        least = total - torch.log(heard[frames, None] / settings.candidate)
-        candidates = torch.nonzero((logits > least).any(0)).flatten()
-        share = torch.exp(logits[:, candidates] - total)
+        # In place, because these are millions of numbers.
+        chances = (features[0, frames] * settings.sharpen) @ self._classifier
+        if len(frames):
+            chances.sub_(chances.amax(-1, keepdim=True)).exp_()
+            chances.mul_(heard[frames, None] / chances.sum(-1, keepdim=True))
+            candidates = torch.nonzero(chances.amax(0) > settings.candidate).flatten()
+        else:
+            candidates = frames
         lattice = Lattice(
             self._vocabulary[candidates].numpy(),
-            (heard[frames, None] * share).double().numpy(),
+            chances[:, candidates].double().numpy(),
             1.0 - heard[frames].double().numpy(),
             np.diff(frames.numpy(), prepend=-1) == 1,
             settings.search,
@@ -173,8 +183,9 @@ class LatticeDrafter:
     ) -> tuple[list[tuple[int, float]], float]:
         """(token, chance) of the text tokens above `least`, and the chance of the end."""
         chances, end, _ = prefix.scores()
-        if self.settings.bigram and prefix.last >= 0:
-            weighted = chances * self._followers(state, prefix)
+        factors = self._followers(state, prefix)
+        if factors is not None:
+            weighted = chances * factors
             chances = weighted * (chances.sum() / max(weighted.sum(), 1e-30))
         found = np.flatnonzero(chances >= least)
         return [(int(prefix.lattice.tokens[i]), float(chances[i])) for i in found.tolist()], end
@@ -205,14 +216,14 @@ class LatticeDrafter:
             return text
         return [(token, (1.0 - end) * REOPENS), (signs.end, end)]
 
-    def _followers(self, state: LatticeState, prefix: Prefix) -> NDArray[np.float64]:
-        """How much likelier each candidate is behind the prefix's last token."""
+    def _followers(self, state: LatticeState, prefix: Prefix) -> NDArray[np.float64] | None:
+        """How much likelier each candidate is behind the prefix's last token; None if unknown."""
         factors = state.followers.get(prefix.last)
         if factors is None:
-            with torch.inference_mode():
-                before = self._embedding[prefix.last : prefix.last + 1].float()
-                after = self._embedding[torch.from_numpy(prefix.lattice.tokens)].float()
-                logits = self._head.bigram(before, after)[0] * self.settings.bigram
-            factors = torch.exp(logits.clamp(-8.0, 8.0)).double().numpy()
+            column = self._column.get(prefix.last)
+            if column is None:
+                return None
+            logits = state.after @ self._before[column]
+            factors = np.exp(np.clip(logits * self.settings.bigram, -8.0, 8.0))
             state.followers[prefix.last] = factors
         return factors

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -69,7 +70,7 @@ class Lattice:
     heard: Array = field(init=False)  # (F + window,) probability that some token is heard
     _least: Array = field(init=False)  # (F + window,) floor of a token's first frame
     _held: Array = field(init=False)  # (F + window,) floor of its further frames
-    _waits: dict[int, Array] = field(init=False, default_factory=dict)  # see waiting
+    _waits: Array = field(init=False)  # (F + 1, window - 1, window - 1), see waiting
 
     def __post_init__(self) -> None:
         self.frames = len(self.blank)
@@ -82,7 +83,11 @@ class Lattice:
         self.blank = np.maximum(self.blank, max(self.search.blank, TINY))
         self._least = np.maximum(self.heard * self.search.emit, TINY)
         self._held = np.maximum(self.heard * self.search.hold, self._least)
-        self._held[~self.joined[: len(self._held)]] = TINY
+        self._held[~self.joined] = TINY
+        size = self.search.window - 1
+        sums = sliding_window_view(np.cumsum(np.log(self.blank)), size)[: self.frames + 1]
+        spans = np.exp(np.minimum(sums[:, :, None] - sums[:, None, :], 0.0))
+        self._waits = np.tril(spans, -1)
 
     def empty(self) -> Prefix:
         """The prefix of no token: only blanks so far."""
@@ -103,12 +108,8 @@ class Lattice:
     def waiting(self, start: int) -> Array:
         """(window - 1, window - 1): [t, s] the probability of blanks from after frame s to frame t,
         counted from `start`; 0 where t ≤ s."""
-        kept = self._waits.get(start)
-        if kept is None:
-            sums = np.cumsum(np.log(self.blank[start : start + self.search.window - 1]))
-            kept = np.tril(np.exp(np.minimum(sums[:, None] - sums, 0.0)), -1)
-            self._waits[start] = kept
-        return kept
+        waits: Array = self._waits[start]
+        return waits
 
 
 @dataclass(slots=True)
