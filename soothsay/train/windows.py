@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -59,11 +59,16 @@ def plan_windows(manifests: Sequence[Path], minutes: float | None = None) -> lis
     turns = [
         ((i + 0.5) / len(w), n, window) for n, w in enumerate(sets) for i, window in enumerate(w)
     ]
-    planned = [window for *_, window in sorted(turns, key=lambda turn: turn[:2])]
-    if minutes is not None:
-        planned = list(_until(planned, 60 * minutes))
-    if not planned:
-        raise OptionError("the manifests hold no audio to train on")
+    whole = [window for *_, window in sorted(turns, key=lambda turn: turn[:2])]
+    planned = whole if minutes is None else list(_until(whole, 60 * minutes))
+    if len(planned) < 2:
+        raise OptionError("the manifests hold no audio to train on, or too little")
+    if not any(window.held_out for window in planned):
+        # Too little to meet a held-out voice by itself: take one along, or else a known voice.
+        spare = [window for window in whole if window.held_out][:1]
+        planned = (
+            [*planned, *spare] if spare else [*planned[:-1], replace(planned[-1], held_out=True)]
+        )
     return planned
 
 
