@@ -19,6 +19,7 @@ from transformers import WhisperForConditionalGeneration
 
 from soothsay.targets import load
 from soothsay.targets.distributions import Distribution
+from soothsay.targets.identity import weights_digest
 from soothsay.targets.load import ModelFiles, available, ctranslate2_directory, resolve
 from soothsay.types import WeightsError
 
@@ -53,7 +54,7 @@ def test_a_sharded_directory(
     assert not (saved / "model.safetensors").exists()
     files = resolve(saved)
     assert_same(files, model)
-    assert files.sha256 != whole.sha256
+    assert files.sha256 == whole.sha256  # the same values, in whatever files
 
 
 def test_a_directory_of_ctranslate2(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_an_installed_distribution_by_any_of_its_names(toy: Distribution, name: 
         files = resolve(name)
         assert files.config == replace(FILES.config, name="whisper-base"), attempt
         assert files.generation == FILES.generation
-        assert files.sha256 == toy.sha256
+        assert files.sha256 == weights_digest(FILES.tensors)
         assert files.source == "toy-weights-1 + toy-weights-2"
         assert files.tensors.keys() == FILES.tensors.keys()
         for key, tensor in files.tensors.items():
