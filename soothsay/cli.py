@@ -45,7 +45,7 @@ from soothsay.output import (
 )
 from soothsay.targets.load import available, resolve
 from soothsay.train.command import train_head
-from soothsay.transcribe import DEFAULT_NODES, Options, Recogniser, Transcription
+from soothsay.transcribe import DEFAULT_GROUPS, DEFAULT_NODES, Options, Recogniser, Transcription
 from soothsay.types import OptionError, Sampling, SoothsayError
 
 app = typer.Typer(
@@ -63,6 +63,9 @@ Dtype = Annotated[
 ]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads (default: PyTorch's own).")
+]
+Groups = Annotated[
+    int, typer.Option(min=0, max=16, help="Tree nodes with look-ahead masks behind them.")
 ]
 Nodes = Annotated[
     int, typer.Option(min=1, max=64, help="Tree nodes a sequence, the root included.")
@@ -225,12 +228,15 @@ def _add_bench(name: str, measure: Callable[..., dict[str, Any]], help: str) -> 
         limit: Limit = None,
         dtype: Dtype = "auto",
         nodes: Nodes = DEFAULT_NODES,
+        groups: Groups = DEFAULT_GROUPS,
         threads: Threads = None,
         as_json: Json = False,
     ) -> None:
         with clear_errors():
             clips = read_manifest(manifest or CLIPS, limit)
-            recogniser = _recogniser(model, threads, drafter=drafter, dtype=dtype, nodes=nodes)
+            recogniser = _recogniser(
+                model, threads, drafter=drafter, dtype=dtype, nodes=nodes, groups=groups
+            )
             with counter(f"bench {name}", len(clips)) as advance:
                 report = measure(recogniser, clips, Options(), advance)
         print_report(report, as_json)

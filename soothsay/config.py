@@ -31,15 +31,24 @@ def int8_products() -> bool:
 
 
 def resolve_dtype(name: str) -> torch.dtype:
-    """`auto`, `float32`, `bfloat16` or `int8` → the dtype of products. auto: bfloat16 where
-    native, else float32."""
+    """`auto`, `float32`, `bfloat16` or `int8` → the dtype of the decoder's products.
+
+    auto: float32 from float16 weights where FBGEMM has that kernel, which is faster than bfloat16
+    for the few rows of a step even where bfloat16 is native (docs/adr/0004); else as the CPU can.
+    """
     if name == "auto":
-        return torch.bfloat16 if native_bfloat16() else torch.float32
+        return torch.bfloat16 if native_bfloat16() and not int8_products() else torch.float32
     if name not in DTYPES:
         raise OptionError(f"unknown dtype {name!r}: choose auto, {', '.join(DTYPES)}")
     if name == "int8" and not int8_products():
         raise OptionError("int8 needs PyTorch with FBGEMM and a CPU with AVX2: choose float32")
     return DTYPES[name]
+
+
+def resolve_encoder_dtype(name: str) -> torch.dtype:
+    """The same for the encoder, whose 1,500 rows make arithmetic the price: auto is bfloat16 where
+    native."""
+    return torch.bfloat16 if name == "auto" and native_bfloat16() else resolve_dtype(name)
 
 
 def keep_freed_memory() -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from soothsay.audio.features import log_mel
 from soothsay.audio.segments import Window, windows
-from soothsay.config import resolve_dtype
+from soothsay.config import resolve_dtype, resolve_encoder_dtype
 from soothsay.control.budget import FixedBudget
 from soothsay.drafters.choose import choose_drafter, shipped_head
 from soothsay.drafters.lattice import Signs
@@ -36,6 +36,7 @@ SAMPLE_RATE = 16_000
 # them costs about a tenth of a plain step, so a node that is right less often than that is a loss.
 DEFAULT_NODES = 6
 NODE_COST = 0.1
+DEFAULT_GROUPS = 2
 
 
 SENTENCE_STOPS = (".", "?", "!", "。", "？", "！", "।", "؟")
@@ -105,11 +106,15 @@ class Recogniser:
         dtype: str = "auto",
         drafter: str = "auto",
         nodes: int = DEFAULT_NODES,
+        groups: int = DEFAULT_GROUPS,
         max_sequences: int = 8,
     ) -> None:
-        """dtype and drafter by name (config.resolve_dtype, drafters.choose); nodes a tree."""
+        """dtype and drafter by name (config.resolve_dtype, drafters.choose); nodes a tree, and
+        groups of masks behind them."""
         self.files = files
-        self.target = WhisperTarget(files, resolve_dtype(dtype))
+        self.target = WhisperTarget(
+            files, resolve_dtype(dtype), encoder_dtype=resolve_encoder_dtype(dtype)
+        )
         self.tokens = WhisperTokens.from_file(files.tokenizer_json)
         self.notices: tuple[str, ...] = ()  # what its user should be told, once
         if drafter == "auto" and shipped_head(files) is None:
@@ -120,7 +125,7 @@ class Recogniser:
         self.engine = Engine(
             self.target,
             choose_drafter(drafter, files, signs_of(self.tokens)),
-            FixedBudget(nodes, NODE_COST),
+            FixedBudget(nodes, NODE_COST, groups),
             max_sequences,
         )
 

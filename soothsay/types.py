@@ -70,11 +70,13 @@ class Price:
     """What a node must be worth to be verified in this step (DESIGN: one price for all streams).
 
     A drafter may add a node only if its estimated acceptance is at least `threshold`, and never
-    more than `nodes` in all, the root included. `nodes == 1` is safe mode: plain decoding.
+    more than `nodes` in all, the root included. `nodes == 1` is safe mode: plain decoding. Masks
+    may stand behind at most `groups` nodes.
     """
 
     threshold: float = 0.0
     nodes: int = 1
+    groups: int = 0
 
     @property
     def safe_mode(self) -> bool:

@@ -6,14 +6,13 @@ verification would, so tokens per forward are the engine's own, at any node budg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from soothsay.drafters.drafter import Drafter
-from soothsay.speculate.tree import DraftTree
+from soothsay.drafters.drafter import Drafter, LooksAhead
 from soothsay.targets.target import Encoded
 from soothsay.types import Price
 
@@ -21,11 +20,14 @@ NODE_BUDGETS = (1, 2, 4, 8, 16, 32)
 
 
 class Heard(Protocol):
-    """A window whose text is known. hidden: (P, width) encoder states where there is audio;
-    prompt: decoder tokens before the text; tokens: (n,) the target's own, end-of-text last."""
+    """A window whose text is known. hidden: (T, width) encoder states, of which audio_positions
+    hold audio; prompt: decoder tokens before the text; tokens: (n,) the target's own, end-of-text
+    last."""
 
     @property
     def hidden(self) -> Tensor: ...
+    @property
+    def audio_positions(self) -> int: ...
     @property
     def prompt(self) -> tuple[int, ...]: ...
     @property
@@ -48,15 +50,25 @@ class Acceptance:
         return self.tokens / self.forwards if self.forwards else 0.0
 
 
-def follow(drafter: Drafter, window: Heard, price: Price, counts: Acceptance) -> None:
-    """Decode one window along its known text, adding to `counts`."""
-    encoded = Encoded(window.hidden[None].float(), (len(window.hidden),))
+def follow(
+    drafter: Drafter,
+    window: Heard,
+    price: Price,
+    counts: Acceptance,
+    ahead: Tensor | None = None,
+) -> None:
+    """Decode one window along its known text, adding to `counts`.
+
+    ahead: (n, K, width), what masks see if a step ends before each token, for drafters that look;
+    masks stand behind price.groups nodes, as in the engine.
+    """
+    encoded = Encoded(window.hidden[None].float(), (window.audio_positions,))
     state = drafter.open(encoded, window.prompt, None)
     text = window.tokens.tolist()
     done = 0
     while done < len(text):
         tree = drafter.propose(state, price)
-        path = _along(tree, text[done:])
+        path = tree.along(text[done:])
         counts.forwards += 1
         depths = tree.depths
         for node in range(1, len(depths)):
@@ -71,27 +83,30 @@ def follow(drafter: Drafter, window: Heard, price: Price, counts: Acceptance) ->
         drafter.advance(state, committed)
         counts.tokens += len(committed)
         done += len(committed)
+        if ahead is not None and done < len(text) and isinstance(drafter, LooksAhead):
+            masks = tree.likely_ends(price.groups)
+            for passed, node in enumerate(reversed((0, *path[: len(committed) - 1]))):
+                if node in masks and passed < ahead.shape[1]:
+                    drafter.foresee(state, ahead[done - 1 - passed, passed:])
+                    break
 
 
-def _along(tree: DraftTree, text: Sequence[int]) -> list[int]:
-    """Nodes of the tree's path that agrees with the text."""
-    path: list[int] = []
-    node = 0
-    children = tree.children()
-    for token in text:
-        following = [child for child in children[node] if tree.tokens[child] == token]
-        if not following:
-            break
-        node = following[0]
-        path.append(node)
-    return path
+def measure(
+    drafter: Drafter,
+    windows: Sequence[Heard],
+    nodes: int,
+    foretold: Callable[[Any], Tensor] | None = None,
+    groups: int | None = None,
+) -> Acceptance:
+    """Tokens per forward of the drafter over the windows, at that many drafted nodes a step.
 
-
-def measure(drafter: Drafter, windows: Sequence[Heard], nodes: int) -> Acceptance:
-    """Tokens per forward of the drafter over the windows, at that many drafted nodes a step."""
+    foretold: what masks see of a window, for drafters that look ahead; groups: nodes behind which
+    they stand, every one without it.
+    """
     counts = Acceptance()
     for window in windows:
-        follow(drafter, window, Price(0.0, nodes + 1), counts)
+        ahead = foretold(window) if foretold and isinstance(drafter, LooksAhead) else None
+        follow(drafter, window, Price(0.0, nodes + 1, groups or nodes + 1), counts, ahead)
     return counts
 
 

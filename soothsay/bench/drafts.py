@@ -14,13 +14,17 @@ from torch import Tensor
 
 from soothsay.audio.features import WINDOW_SAMPLES
 from soothsay.bench.acceptance import NODE_BUDGETS, Acceptance, measure, reliability
+from soothsay.bench.foretelling import Foretelling
 from soothsay.bench.workload import Clip, provenance
 from soothsay.drafters.blend import BlendDrafter
-from soothsay.drafters.drafter import Drafter
-from soothsay.drafters.lattice import LatticeDrafter
+from soothsay.drafters.drafter import Drafter, masks_of
+from soothsay.drafters.frozen import FrozenDecoder
+from soothsay.drafters.fuse import FusedDrafter
+from soothsay.drafters.grow import Option, Source, grow
 from soothsay.drafters.probe import ListeningDrafter
+from soothsay.speculate.tree import DraftTree
 from soothsay.transcribe import Options, Recogniser
-from soothsay.types import OptionError
+from soothsay.types import OptionError, Price
 
 SHOWN_NODES = 8
 
@@ -30,24 +34,46 @@ class Window:
     """A clip's first window as the target heard and wrote it (see acceptance.Heard)."""
 
     hidden: Tensor
+    audio_positions: int
     prompt: tuple[int, ...]
     tokens: Tensor
 
 
-def curves(drafter: Drafter, windows: Sequence[Any]) -> dict[str, Any]:
-    """Tokens per forward by node budget as a tree and, for the lattice, as a chain; acceptance by
-    depth, and how honest the foretold chances are, at SHOWN_NODES."""
-    counts = {nodes: measure(drafter, windows, nodes) for nodes in NODE_BUDGETS}
+class Chain:
+    """A drafter that follows the likeliest token alone: what breadth is measured against."""
+
+    def __init__(self, drafter: Any) -> None:
+        self._drafter = drafter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._drafter, name)
+
+    def foresee(self, state: Any, hidden: Tensor) -> None:
+        self._drafter.foresee(state, hidden)
+
+    def options(self, state: Any, place: Any, least: float) -> list[Option]:
+        found: list[Option] = self._drafter.options(state, place, least)
+        return [max(found, key=lambda option: option[1])] if found else []
+
+    def propose(self, state: Any, price: Price) -> DraftTree:
+        root = self._drafter.propose(state, Price()).tokens[0]
+        return grow(self, state, root, price)
+
+
+def curves(
+    drafter: Drafter, windows: Sequence[Any], foretold: Callable[[Any], Tensor] | None = None
+) -> dict[str, Any]:
+    """Tokens per forward by node budget, as a tree and as a chain; acceptance by depth, and how
+    honest the foretold chances are, at SHOWN_NODES. foretold: see acceptance.measure."""
+    counts = {nodes: measure(drafter, windows, nodes, foretold) for nodes in NODE_BUDGETS}
     figures: dict[str, Any] = {
         "tokens_per_forward": {n: c.tokens_per_forward for n, c in counts.items()}
     }
-    if isinstance(drafter, LatticeDrafter):
-        settings = drafter.settings
-        drafter.settings = replace(settings, siblings=1)
+    if isinstance(drafter, Source):
+        chain = Chain(drafter)
         figures["chain_tokens_per_forward"] = {
-            n: measure(drafter, windows, n).tokens_per_forward for n in NODE_BUDGETS
+            n: measure(chain, windows, n, foretold).tokens_per_forward for n in NODE_BUDGETS
         }
-        drafter.settings = settings
     shown: Acceptance = counts[SHOWN_NODES]
     return figures | {
         "acceptance_by_depth": [
@@ -67,12 +93,19 @@ def bench_drafts(
     drafter = recogniser.engine.drafter
     if drafter is None:
         raise OptionError("there is nothing to measure without a drafter: give --drafter")
-    sources = drafter.drafters if isinstance(drafter, BlendDrafter) else ()
+    drafters = [drafter]
+    for several in drafters:  # grows while it is walked
+        if isinstance(several, BlendDrafter):
+            drafters += several.drafters
+        elif isinstance(several, FusedDrafter):
+            drafters += [several.look, several.lattice]
+    masks = masks_of(drafter)
+    foretold = None if masks is None else Foretelling(masks, FrozenDecoder(recogniser.files))
     windows = hear(recogniser, clips, options, progress)
     return {
         "clips": len(clips),
         "tokens": sum(len(window.tokens) for window in windows),
-        "drafters": {d.name: curves(d, windows) for d in (drafter, *sources)},
+        "drafters": {d.name: curves(d, windows, foretold) for d in drafters},
         "provenance": provenance(recogniser),
     }
 
@@ -95,8 +128,9 @@ def hear(
             (result,) = recogniser.run([recogniser.request(samples, wanted, hint=(0,))])
             written = torch.tensor([*result.tokens, end])
             heard = listener.heard.pop(0)
-            states = heard.hidden[0, : heard.audio_positions[0]]
-            windows.append(Window(states, result.prompt, written))
+            windows.append(
+                Window(heard.hidden[0], heard.audio_positions[0], result.prompt, written)
+            )
             progress()
     finally:
         engine.drafter = drafter

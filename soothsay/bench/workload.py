@@ -99,8 +99,10 @@ def provenance(recogniser: Recogniser, **facts: Any) -> dict[str, Any]:
         "model": target.spec.name,
         "weights_sha256": target.spec.weights_sha256,
         "dtype": str(target.dtype).removeprefix("torch."),
+        "encoder_dtype": str(target.encoder_dtype).removeprefix("torch."),
         "drafter": engine.drafter.name if engine.drafter else "off",
         "nodes": engine.budget.max_nodes,
+        "groups": engine.budget.max_groups,
         **facts,
     }
 

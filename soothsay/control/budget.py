@@ -13,7 +13,9 @@ from soothsay.types import Price
 class Budget(Protocol):
     """Decides how much drafting is worth at this moment."""
 
-    max_nodes: int  # no price ever grants a sequence more: arena rows are reserved for it
+    # No price ever grants a sequence more: arena rows are reserved for them.
+    max_nodes: int
+    max_groups: int
 
     def price(self, sequences: int) -> Price:
         """The price of the next step, with that many sequences running."""
@@ -21,13 +23,15 @@ class Budget(Protocol):
 
 
 class FixedBudget:
-    """The same price in every step: at most `nodes` a tree, none less likely than `threshold`."""
+    """The same price in every step: at most `nodes` a tree, none less likely than `threshold`, and
+    masks behind at most `groups` of them."""
 
-    def __init__(self, nodes: int, threshold: float = 0.0) -> None:
+    def __init__(self, nodes: int, threshold: float = 0.0, groups: int = 0) -> None:
         if nodes < 1:
             raise ValueError(f"a tree has at least its root: nodes must be positive, not {nodes}")
         self.max_nodes = nodes
-        self._price = Price(threshold, nodes)
+        self.max_groups = groups if nodes > 1 else 0
+        self._price = Price(threshold, nodes, self.max_groups)
 
     def price(self, sequences: int) -> Price:
         return self._price

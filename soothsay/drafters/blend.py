@@ -12,7 +12,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from soothsay.drafters.drafter import Drafter
+from torch import Tensor
+
+from soothsay.drafters.drafter import Drafter, LooksAhead
+from soothsay.drafters.masks import LookaheadMasks
 from soothsay.speculate.tree import DraftTree
 from soothsay.targets.target import Encoded
 from soothsay.types import Price
@@ -43,6 +46,19 @@ class BlendDrafter:
     def advance(self, state: list[Any], tokens: Sequence[int]) -> None:
         for drafter, own in zip(self.drafters, state, strict=True):
             drafter.advance(own, tokens)
+
+    @property
+    def masks(self) -> LookaheadMasks | None:
+        """Of the first that has some: a step runs one kind."""
+        return next((m for d in self._looking_ahead() if (m := d.masks) is not None), None)
+
+    def foresee(self, state: list[Any], hidden: Tensor) -> None:
+        for drafter, own in zip(self.drafters, state, strict=True):
+            if isinstance(drafter, LooksAhead) and drafter.masks is self.masks:
+                drafter.foresee(own, hidden)
+
+    def _looking_ahead(self) -> list[LooksAhead]:
+        return [drafter for drafter in self.drafters if isinstance(drafter, LooksAhead)]
 
 
 def blend(trees: Sequence[DraftTree], price: Price) -> DraftTree:

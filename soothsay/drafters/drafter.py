@@ -7,8 +7,11 @@ A drafter holds weights only; what it knows of one sequence lives in the state i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from torch import Tensor
+
+from soothsay.drafters.masks import LookaheadMasks
 from soothsay.speculate.tree import DraftTree
 from soothsay.targets.target import Encoded
 from soothsay.types import Price
@@ -34,3 +37,23 @@ class Drafter(Protocol):
     def advance(self, state: Any, tokens: Sequence[int]) -> None:
         """These tokens were committed, in order: accepted drafts and the target's own token."""
         ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A drafter that wants masks run in the target's forward, behind nodes where a step may end."""
+
+    @property
+    def masks(self) -> LookaheadMasks | None:
+        """None: no masks after all."""
+        ...
+
+    def foresee(self, state: Any, hidden: Tensor) -> None:
+        """Heard after `advance`. hidden: (J, width), the target's final states at the masks behind
+        the step's end; the first of them foretells the token behind the new root."""
+        ...
+
+
+def masks_of(drafter: object) -> LookaheadMasks | None:
+    """What the drafter wants run in the target's forward, if it does."""
+    return drafter.masks if isinstance(drafter, LooksAhead) else None

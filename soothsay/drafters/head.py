@@ -8,19 +8,17 @@ beside the blocks carries what a frame says by itself.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from soothsay.drafters import files
 from soothsay.speculate.prefix import Search
-from soothsay.types import OptionError, WeightsError
+from soothsay.types import OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +37,7 @@ class HeadSizes:
     bigram: int = 32
 
 
+KIND = "lattice"
 PARAMETER_SHARE = 0.015  # of the target's, at most
 
 _SEARCH = Search(window=24, cut=1e-3, emit=1e-2, blank=0.02, hold=0.5, absent=1e-3)
@@ -193,42 +192,22 @@ def sizes_for(encoder_width: int, embedding_width: int, target_parameters: int) 
 
 
 def save_head(folder: Path, head: LatticeHead, config: HeadConfig, vocabulary: Tensor) -> None:
-    """config.json and model.safetensors, float16. vocabulary: (C,) token ids it can foretell."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: t.detach().half().contiguous() for name, t in head.state_dict().items()}
-    save_file(tensors | {"vocabulary": vocabulary.int()}, folder / "model.safetensors")
-    text = json.dumps({"kind": "lattice"} | asdict(config), indent=2, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    """vocabulary: (C,) token ids it can foretell."""
+    files.save(folder, KIND, asdict(config), head.state_dict() | {"vocabulary": vocabulary.int()})
 
 
 def load_head(folder: Path, weights_sha256: str) -> tuple[LatticeHead, HeadConfig, Tensor]:
-    """The head, its config and its vocabulary (C,) int64, in float32.
+    """The head, its config and its vocabulary (C,) int64, in float32. WeightsError: see files."""
+    return files.load(folder, KIND, weights_sha256, _built)
 
-    WeightsError for a damaged head, or one that was made for another target.
-    """
-    try:
-        facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if facts.pop("kind", None) != "lattice":
-            raise ValueError("it is not a lattice head")
-        settings = facts["settings"]
-        facts["settings"] = LatticeSettings(**(settings | {"search": Search(**settings["search"])}))
-        config = HeadConfig(**(facts | {"sizes": HeadSizes(**facts["sizes"])}))
-        tensors = load_file(folder / "model.safetensors")
-        vocabulary = tensors.pop("vocabulary").long()
-        head = LatticeHead(config.sizes)
-        head.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-    except (
-        *(OSError, SafetensorError, AttributeError, LookupError),
-        *(TypeError, ValueError, RuntimeError),
-    ) as error:
-        reason = " ".join(str(error).split())  # torch writes several lines
-        raise WeightsError(
-            f"the head in {folder} cannot be read ({reason}): train it again with soothsay "
-            "train-head"
-        ) from error
-    if config.weights_sha256 != weights_sha256:
-        raise WeightsError(
-            f"the head in {folder} was made for another target ({config.target}): "
-            "train one with soothsay train-head"
-        )
+
+def _built(
+    facts: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[LatticeHead, HeadConfig, Tensor]:
+    settings = facts["settings"]
+    facts["settings"] = LatticeSettings(**(settings | {"search": Search(**settings["search"])}))
+    config = HeadConfig(**(facts | {"sizes": HeadSizes(**facts["sizes"])}))
+    vocabulary = tensors.pop("vocabulary").long()
+    head = LatticeHead(config.sizes)
+    head.load_state_dict(tensors)
     return head.eval().requires_grad_(False), config, vocabulary

@@ -10,7 +10,6 @@ posterior is split between them.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from soothsay.drafters.grow import Option, grow
 from soothsay.drafters.head import LatticeHead, LatticeSettings
 from soothsay.speculate.prefix import Lattice, Prefix
 from soothsay.speculate.tree import DraftTree
@@ -60,15 +60,13 @@ class LatticeState:
     followers: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Growing:
-    """A tree while it grows. heap: (-acceptance, parent node, token, log q, parent's prefix)."""
+@dataclass(frozen=True, slots=True)
+class LatticePlace:
+    """A node: its token, the one before it, and all text down to it (timestamps left out)."""
 
-    tokens: list[int]
-    parents: list[int]
-    log_q: list[float]
-    acceptance: list[float]
-    heap: list[tuple[float, int, int, float, Prefix]]
+    prefix: Prefix | None
+    token: int
+    previous: int | None
 
 
 class LatticeDrafter:
@@ -131,24 +129,7 @@ class LatticeDrafter:
         return lattice, frames.numpy() * stride
 
     def propose(self, state: LatticeState, price: Price) -> DraftTree:
-        if price.safe_mode or state.prefix is None:
-            return DraftTree.root_only(state.root)
-        tree = _Growing([state.root], [-1], [0.0], [1.0], [])
-        self._expand(state, tree, 0, state.prefix, price.threshold)
-        while tree.heap:
-            worth, parent, token, log_chance, above = heapq.heappop(tree.heap)
-            tree.tokens.append(token)
-            tree.parents.append(parent)
-            tree.log_q.append(log_chance)
-            tree.acceptance.append(-worth)
-            if len(tree.tokens) >= price.nodes:
-                break
-            if token != self._signs.end:
-                prefix = above if self._is_stamp(token) else above.extended(token)
-                self._expand(state, tree, len(tree.tokens) - 1, prefix, price.threshold)
-        return DraftTree(
-            tuple(tree.tokens), tuple(tree.parents), tuple(tree.log_q), tuple(tree.acceptance)
-        )
+        return grow(self, state, state.root, price)
 
     def advance(self, state: LatticeState, tokens: Sequence[int]) -> None:
         for token in tokens:
@@ -156,31 +137,41 @@ class LatticeDrafter:
             if state.prefix is not None and not self._is_stamp(token):
                 state.prefix = state.prefix.extended(token)
 
+    def start(self, state: LatticeState) -> LatticePlace:
+        return LatticePlace(state.prefix, state.root, state.previous)
+
+    def follow(self, state: LatticeState, place: LatticePlace, token: int) -> LatticePlace:
+        prefix = place.prefix
+        if token == self._signs.end:
+            prefix = None
+        elif prefix is not None and not self._is_stamp(token):
+            prefix = prefix.extended(token)
+        return LatticePlace(prefix, token, place.token)
+
+    def options(self, state: LatticeState, place: LatticePlace, least: float) -> list[Option]:
+        trust = self.settings.trust
+        least = max(self.settings.least, least ** (1.0 / trust))
+        return [(token, q**trust) for token, q in self.continuations(state, place, least)]
+
+    def continuations(self, state: LatticeState, place: LatticePlace, least: float) -> list[Option]:
+        """Tokens and their q, as the lattice has it: trust is not part of it."""
+        if place.prefix is None:
+            return []
+        if state.timed:
+            found = self._timed_options(state, place.prefix, place.token, place.previous, least)
+        else:
+            found, end = self._text_options(state, place.prefix, least)
+            found.append((self._signs.end, end))
+        if len(found) > self.settings.siblings:
+            found = heapq.nlargest(self.settings.siblings, found, key=lambda option: option[1])
+        return [(token, min(q, 1.0)) for token, q in found if q >= least]
+
     def _is_stamp(self, token: int) -> bool:
         return token >= self._signs.first_timestamp
 
-    def _expand(
-        self, state: LatticeState, tree: _Growing, node: int, prefix: Prefix, threshold: float
-    ) -> None:
-        """Put the continuations of a node that the price may allow on the heap."""
-        worth, trust = tree.acceptance[node], self.settings.trust
-        least = max(self.settings.least, (threshold / worth) ** (1.0 / trust))
-        if state.timed:
-            previous = tree.tokens[tree.parents[node]] if node else state.previous
-            options = self._timed_options(state, prefix, tree.tokens[node], previous, least)
-        else:
-            options, end = self._text_options(state, prefix, least)
-            options.append((self._signs.end, end))
-        if len(options) > self.settings.siblings:
-            options = heapq.nlargest(self.settings.siblings, options, key=lambda option: option[1])
-        for token, chance in options:
-            if chance >= least:
-                value = worth * min(chance, 1.0) ** trust
-                heapq.heappush(tree.heap, (-value, node, token, math.log(chance), prefix))
-
     def _text_options(
         self, state: LatticeState, prefix: Prefix, least: float
-    ) -> tuple[list[tuple[int, float]], float]:
+    ) -> tuple[list[Option], float]:
         """(token, chance) of the text tokens above `least`, and the chance of the end."""
         chances, end, _ = prefix.scores()
         factors = self._followers(state, prefix)
@@ -197,7 +188,7 @@ class LatticeDrafter:
         token: int,
         previous: int | None,
         least: float,
-    ) -> list[tuple[int, float]]:
+    ) -> list[Option]:
         """The same with timestamps around segments: <open> text <close><open> text <close>."""
         signs = self._signs
         if previous is None:

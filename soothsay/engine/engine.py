@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
 from soothsay.cache.arena import Arena
 from soothsay.control.budget import Budget, FixedBudget
-from soothsay.drafters.drafter import Drafter
+from soothsay.drafters.drafter import Drafter, masks_of
 from soothsay.engine.request import Delta, Request, Result
 from soothsay.engine.runner import Runner, Verdict
 from soothsay.engine.scheduler import Scheduler, SequenceState
@@ -62,10 +62,15 @@ class Engine:
         self.budget = budget or FixedBudget(nodes=1)
         self.max_sequences = max_sequences
         self.stats = SequenceStats()  # of all finished sequences
-        self.scheduler = Scheduler(target.spec, max_sequences, self.budget.max_nodes)
+        masks = masks_of(drafter)
+        mask_rows = self.budget.max_groups * (masks.sizes.masks if masks else 0)
+        rows = self.budget.max_nodes + mask_rows
+        self.scheduler = Scheduler(target.spec, max_sequences, rows)
         shape = target.arena_shape(self.scheduler.slots.size, self.scheduler.streams.size)
         self.arena = Arena(shape)
-        self.runner = Runner(target, self.arena)
+        self._looks_ahead = mask_rows > 0
+        adapters = masks.laid_out(shape.dtype, target.device) if masks and mask_rows else None
+        self.runner = Runner(target, self.arena, adapters)
         self._sampled_walk = traversal_walk if sampled_rule == "traversal" else rejection_walk
 
     def submit(self, request: Request) -> int:
@@ -159,6 +164,8 @@ class Engine:
         except Exception:  # whatever a drafter does, the sequence goes on
             self._drop_drafter(state)
             tree = DraftTree.root_only(root)
+        if self._looks_ahead and price.groups and state.drafting:
+            tree = replace(tree, masks=tree.likely_ends(price.groups))
         state.stats.draft_seconds += time.perf_counter() - started
         return tree
 
@@ -265,10 +272,14 @@ class Engine:
         if state.finish is None and state.remaining(self.target.spec.max_length) <= 0:
             state.finish = FinishReason.LENGTH
         if state.finish is None and state.drafting:
+            started = time.perf_counter()
             try:
                 self.drafter.advance(state.draft_state, tokens)  # type: ignore[union-attr]
+                if verdict.ahead is not None:
+                    self.drafter.foresee(state.draft_state, verdict.ahead)  # type: ignore[union-attr]
             except Exception:  # whatever a drafter does, the sequence goes on
                 self._drop_drafter(state)
+            state.stats.draft_seconds += time.perf_counter() - started
         return tuple(tokens)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from soothsay.engine.scheduler import SequenceState
 from soothsay.speculate.filters import greedy_choice, warp
 from soothsay.speculate.tree import DraftTree
 from soothsay.speculate.verify import Acceptance, GreedyWalk, SampledWalk
+from soothsay.targets.adapters import Adapters, MaskRows
 from soothsay.targets.target import Target, TreeBatch, TreeSpan
 
 
@@ -29,10 +30,12 @@ class Verdict:
     """What verification decided for one sequence.
 
     log_probs: of the accepted path and the target's own token, where the request wants them.
+    ahead: (J, width) final states of the masks behind the step's end; None where none stood.
     """
 
     acceptance: Acceptance
     log_probs: tuple[float, ...] = ()
+    ahead: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -60,9 +63,11 @@ class _Trial:
 class Runner:
     """Runs the target on behalf of the engine; holds the arena it was lent, no sequence."""
 
-    def __init__(self, target: Target, arena: Arena) -> None:
+    def __init__(self, target: Target, arena: Arena, adapters: Adapters | None = None) -> None:
+        """adapters: of the masks that trees may ask for."""
         self._target = target
         self._arena = arena
+        self._adapters = adapters
         self.forward_seconds = 0.0  # time inside the target, all calls together
 
     def verify(
@@ -72,7 +77,7 @@ class Runner:
         walks: Sequence[GreedyWalk | SampledWalk],
     ) -> list[Verdict]:
         """One target forward over all trees → one verdict a sequence, in order."""
-        batch, first_rows = flatten(states, trees, self._target.device)
+        batch, first_rows = flatten(states, trees, self._target.device, self._adapters)
         started = time.perf_counter()
         hidden = self._target.forward_tree(batch, self._arena)
         self.forward_seconds += time.perf_counter() - started
@@ -86,7 +91,22 @@ class Runner:
             self._wave(open_trials, hidden)
             for trial in open_trials:
                 _advance(trial)
-        return [trial.verdict for trial in trials if trial.verdict is not None]
+        return [self._with_masks(trial, hidden) for trial in trials]
+
+    def _with_masks(self, trial: _Trial, hidden: Tensor) -> Verdict:
+        """The verdict, and what stands at the masks nearest to the step's end."""
+        verdict, tree = trial.verdict, trial.tree
+        assert verdict is not None
+        if self._adapters is None or not tree.masks:
+            return verdict
+        count = self._adapters.count
+        path = (0, *verdict.acceptance.path)
+        for passed, node in enumerate(reversed(path)):  # masks of an earlier node see as far
+            if node in tree.masks and passed < count:
+                first = len(tree.tokens) + tree.masks.index(node) * count
+                start = trial.first_row + first
+                return replace(verdict, ahead=hidden[start + passed : start + count])
+        return verdict
 
     def _wave(self, trials: list[_Trial], hidden: Tensor) -> None:
         """Logits, filtered and (if greedy) decided, for what is asked and what likely will be."""
@@ -109,19 +129,25 @@ class Runner:
 
 
 def flatten(
-    states: Sequence[SequenceState], trees: Sequence[DraftTree], device: torch.device
+    states: Sequence[SequenceState],
+    trees: Sequence[DraftTree],
+    device: torch.device,
+    adapters: Adapters | None = None,
 ) -> tuple[TreeBatch, list[int]]:
     """Trees → one ragged batch, and the batch row of each root.
 
-    A sequence's rows are its pending chain without the root, then its tree. Their positions follow
-    the committed length and the depth, never the row's index.
+    A sequence's rows are its pending chain without the root, then its tree, then the masks behind
+    nodes of the tree. Positions follow the committed length and the depth, never the row's index.
     """
     tokens: list[int] = []
     positions: list[int] = []
     spans = []
     roots = []
-    for state, tree in zip(states, trees, strict=True):
+    masks: list[int] = []
+    count = adapters.count if adapters else 0
+    for state, drafted in zip(states, trees, strict=True):
         start = len(tokens)
+        tree = drafted.with_masks(count) if drafted.masks else drafted
         chain = state.pending[:-1]
         base = state.committed + len(chain)
         tokens += chain
@@ -129,6 +155,7 @@ def flatten(
         positions += range(state.committed, base)
         positions += [base + depth for depth in tree.depths]
         roots.append(start + len(chain))
+        masks += range(roots[-1] + len(drafted.tokens), len(tokens))
         spans.append(
             TreeSpan(
                 start=start,
@@ -143,8 +170,16 @@ def flatten(
         tokens=torch.tensor(tokens, device=device),
         positions=torch.tensor(positions, device=device),
         spans=tuple(spans),
+        masks=_mask_rows(masks, adapters, device) if adapters and masks else None,
     )
     return batch, roots
+
+
+def _mask_rows(rows: list[int], adapters: Adapters, device: torch.device) -> MaskRows:
+    numbers = torch.arange(len(rows), device=device) % adapters.count
+    if rows[-1] - rows[0] + 1 == len(rows):  # side by side: views instead of gathering
+        return MaskRows(slice(rows[0], rows[-1] + 1), numbers, adapters)
+    return MaskRows(torch.tensor(rows, device=device), numbers, adapters)
 
 
 def chain_mask(tree: DraftTree, chain: int, device: torch.device) -> Tensor | None:

@@ -27,6 +27,7 @@ class DraftTree:
         is the q from which the children of node i were drawn, in the order they appear. Whether
         a node exists may depend on nodes before it, never on its own token or on later ones.
         None means deterministic: children chosen by rank, whatever their log_q.
+    masks: nodes behind which look-ahead masks stand; no part of what is drafted.
     """
 
     tokens: tuple[int, ...]
@@ -34,6 +35,7 @@ class DraftTree:
     log_q: tuple[float, ...]
     acceptance: tuple[float, ...]
     draft_probs: Tensor | None = None
+    masks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.tokens)
@@ -92,6 +94,19 @@ class DraftTree:
             children[self.parents[node]].append(node)
         return children
 
+    def along(self, text: Sequence[int]) -> list[int]:
+        """The nodes of the path that agrees with what follows the root."""
+        found: list[int] = []
+        at = 0
+        children = self.children()
+        for token in text:
+            following = [child for child in children[at] if self.tokens[child] == token]
+            if not following:
+                break
+            at = following[0]
+            found.append(at)
+        return found
+
     def path(self, node: int) -> list[int]:
         """Nodes from below the root down to `node`; empty for the root."""
         path = []
@@ -99,6 +114,30 @@ class DraftTree:
             path.append(node)
             node = self.parents[node]
         return path[::-1]
+
+    def likely_ends(self, count: int) -> tuple[int, ...]:
+        """The `count` nodes likeliest to be the last accepted, ascending: a node is if it is
+        accepted and none of its children."""
+        ends = list(self.acceptance)
+        for node in range(1, len(ends)):
+            ends[self.parents[node]] -= self.acceptance[node]
+        return tuple(sorted(sorted(range(len(ends)), key=lambda node: -ends[node])[:count]))
+
+    def with_masks(self, count: int) -> DraftTree:
+        """This tree and, as further nodes, `count` masks in a row behind each node of `masks`."""
+        parents = list(self.parents)
+        for node in self.masks:
+            above = node
+            for _ in range(count):
+                parents.append(above)
+                above = len(parents) - 1
+        extra = len(parents) - len(self.parents)
+        return DraftTree(
+            self.tokens + (0,) * extra,
+            tuple(parents),
+            self.log_q + (0.0,) * extra,
+            self.acceptance + (0.0,) * extra,
+        )
 
     def ancestor_mask(self) -> Tensor:
         """(n, n) bool: row i is True at i and at its ancestors, what node i may attend to."""

@@ -31,6 +31,27 @@ def attend(q: Tensor, k_t: Tensor, v: Tensor, bias: Tensor | None, scale: float)
     return torch.bmm(torch.softmax(scores, -1), v)
 
 
+_WIDE_ROWS = 150  # whose scores stay in the cache
+
+
+def attend_wide(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """(B, H, S, D) each → (B, H, S, D): every position attends to all.
+
+    PyTorch's fused CPU kernel does its bfloat16 products at the speed of float32: 32 ms for a layer
+    of Whisper base, against 14 ms for plain products over some rows at a time.
+    """
+    if q.dtype != torch.bfloat16 or q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v)
+    batch, heads, rows, width = q.shape
+    q, k, v = (part.reshape(batch * heads, rows, width) for part in (q, k, v))
+    mixed = torch.empty_like(q)
+    keys_t, scale = k.transpose(1, 2).contiguous(), float(width**-0.5)
+    for start in range(0, rows, _WIDE_ROWS):
+        part = q[:, start : start + _WIDE_ROWS]
+        mixed[:, start : start + _WIDE_ROWS] = attend(part, keys_t, v, None, scale)
+    return mixed.view(batch, heads, rows, width)
+
+
 # Bits of a probability and of a value whose sums over up to 2¹⁵ positions stay below 2²⁴.
 _PROBABILITY_BITS, _VALUE_BITS = 15, 8
 

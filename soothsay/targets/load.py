@@ -63,6 +63,10 @@ class ModelFiles:
     source: str
     container: tuple[Path, ...] = ()
 
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.numel() for tensor in self.tensors.values())
+
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:

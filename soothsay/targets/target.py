@@ -13,6 +13,7 @@ from typing import Protocol
 from torch import Tensor, device, dtype
 
 from soothsay.cache.arena import Arena, ArenaShape
+from soothsay.targets.adapters import MaskRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class TreeSpan:
 
     The first `stop - start - n` rows, where n is the size of the draft tree, are the pending chain
     (at prefill: the prompt without its last token); the rest are the tree, root first.
+    Masks stand behind the tree, as further nodes of it.
     """
 
     start: int
@@ -60,11 +62,13 @@ class TreeSpan:
 
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
-    """All nodes of one step. tokens, positions: (N,) int64; position = committed + depth."""
+    """All nodes of one step. tokens, positions: (N,) int64; position = committed + depth. masks:
+    which rows look ahead; what `tokens` holds there does not count."""
 
     tokens: Tensor
     positions: Tensor
     spans: tuple[TreeSpan, ...]
+    masks: MaskRows | None = None
 
 
 class Target(Protocol):
@@ -90,7 +94,8 @@ class Target(Protocol):
         """Run the decoder over all nodes at once → final hidden states (N, width).
 
         Every node attends to its sequence's committed rows, its ancestors and itself. The keys and
-        values of all nodes are written behind the committed rows of their region.
+        values of all nodes are written behind the committed rows of their region. Adapters touch
+        the rows of masks alone.
         """
         ...
 

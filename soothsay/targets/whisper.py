@@ -16,9 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from soothsay.cache.arena import Arena, ArenaShape
+from soothsay.targets.adapters import MaskRows
 from soothsay.targets.attention import (
     attend,
     attend_rounded,
+    attend_wide,
     round_keys,
     round_values,
     tree_bias,
@@ -80,9 +82,12 @@ class WhisperTarget:
         files: ModelFiles,
         dtype: torch.dtype = torch.float32,
         device: torch.device = torch.device("cpu"),
+        encoder_dtype: torch.dtype | None = None,
     ) -> None:
+        """encoder_dtype: of the encoder's products, where they differ from the decoder's."""
         sizes = files.config
         self.device, self.dtype = device, dtype
+        self.encoder_dtype = encoder_dtype or dtype
         self._int8 = dtype == torch.int8
         self._real = torch.float32 if self._int8 else dtype  # of all but the products
         self.heads = sizes.decoder_heads
@@ -93,22 +98,24 @@ class WhisperTarget:
             name=sizes.name,
             vocab_size=sizes.vocab_size,
             max_length=sizes.max_target_positions,
-            parameters=sum(t.numel() for t in files.tensors.values()),
+            parameters=files.parameters,
             encoder_width=sizes.width,
             encoder_positions=sizes.max_source_positions,
             mel_bins=sizes.mel_bins,
             weights_sha256=files.sha256,
         )
-        read = _Reader(files.tensors, dtype, device)
+        read = _Reader(files.tensors, self.encoder_dtype, device)
+        self._encoder_real = read.real
         self.conv1 = Conv(*read.tensors("model.encoder.conv1", "weight", "bias"))
         self.conv2 = Conv(*read.tensors("model.encoder.conv2", "weight", "bias"))
         (self.encoder_positions,) = read.tensors("model.encoder.embed_positions", "weight")
-        (self.positions,) = read.tensors("model.decoder.embed_positions", "weight")
         self.encoder_norm = read.norm("model.encoder.layer_norm")
-        self.norm = read.norm("model.decoder.layer_norm")
         self.encoder = [
             Layer(**read.layer(f"model.encoder.layers.{i}")) for i in range(sizes.encoder_layers)
         ]
+        read = _Reader(files.tensors, dtype, device)
+        (self.positions,) = read.tensors("model.decoder.embed_positions", "weight")
+        self.norm = read.norm("model.decoder.layer_norm")
         self.decoder = [
             read.decoder_layer(f"model.decoder.layers.{i}") for i in range(sizes.decoder_layers)
         ]
@@ -135,7 +142,7 @@ class WhisperTarget:
         )
 
     def encode(self, features: Tensor) -> Encoded:
-        x = features.to(self.device, self._real)
+        x = features.to(self.device, self._encoder_real)
         x = F.gelu(F.conv1d(x, self.conv1.weight, self.conv1.bias, padding=1))
         x = F.gelu(F.conv1d(x, self.conv2.weight, self.conv2.bias, 2, 1))
         # Rows in memory order from here on, or every norm and sum below would re-order them.
@@ -143,10 +150,10 @@ class WhisperTarget:
         for layer in self.encoder:
             qkv = layer.self_qkv(layer.self_norm(x))
             q, k, v = qkv.view(*qkv.shape[:2], 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
-            mixed = F.scaled_dot_product_attention(q, k, v)
+            mixed = attend_wide(q, k, v)
             x = x + layer.self_out(mixed.transpose(1, 2).flatten(2))
             x = x + layer.feed_forward(x)
-        return Encoded(self.encoder_norm(x), _audio_positions(features))
+        return Encoded(self.encoder_norm(x).to(self._real), _audio_positions(features))
 
     def write_cross(self, encoded: Encoded, arena: Arena, streams: Sequence[int]) -> None:
         for number, layer in enumerate(self.decoder):
@@ -167,8 +174,7 @@ class WhisperTarget:
         watch: Callable[[int, Tensor], None] = lambda layer, queries: None,
     ) -> Tensor:
         """`watch` hears each layer's cross-attention queries, (H, N, D): see alignment.py."""
-        tokens = F.embedding(batch.tokens, self.embedding).to(self._real)
-        x = tokens + F.embedding(batch.positions, self.positions)
+        x = self._embed(batch)
         rows = [span.stop - span.start for span in batch.spans]
         views = [
             arena.views(span.slot, span.committed, n, span.stream)
@@ -181,8 +187,10 @@ class WhisperTarget:
             None if span.mask is None else tree_bias(span.mask, span.committed, precise)
             for span in batch.spans
         ]
+        masks = batch.masks
         for number, layer in enumerate(self.decoder):
-            qkv = layer.self_qkv(layer.self_norm(x)).view(-1, 3, self.heads, self.head_width)
+            qkv = self._product(number, "self_qkv", layer.self_norm(x), masks)
+            qkv = qkv.view(-1, 3, self.heads, self.head_width)
             mixed = []
             parts = torch.split(qkv.permute(1, 2, 0, 3), rows, 2)
             for (q, k, v), view, bias in zip(parts, views, biases, strict=True):
@@ -190,17 +198,35 @@ class WhisperTarget:
                 view.fresh_v[number].copy_(v)
                 past = view.keys_t[number].to(precise), view.values[number].to(precise)
                 mixed.append(attend(q.to(precise), *past, bias, self._scale))
-            x = x + layer.self_out(_merge_heads(mixed).to(self._real))
-            q = layer.cross_q(layer.cross_norm(x)).view(-1, self.heads, self.head_width)
+            x = x + self._product(number, "self_out", _merge_heads(mixed).to(self._real), masks)
+            q = self._product(number, "cross_q", layer.cross_norm(x), masks)
+            q = q.view(-1, self.heads, self.head_width)
             q = q.transpose(0, 1)
             watch(number, q)
             mixed = [
                 self._attend_cross(part, view.cross_keys_t[number], view.cross_values[number])
                 for part, view in zip(torch.split(q, rows, 1), views, strict=True)
             ]
-            x = x + layer.cross_out(_merge_heads(mixed))
-            x = x + layer.feed_forward(x)
+            x = x + self._product(number, "cross_out", _merge_heads(mixed), masks)
+            up = self._product(number, "ffn_up", layer.ffn_norm(x), masks)
+            x = x + self._product(number, "ffn_down", F.gelu(up), masks)
         return self.norm(x)
+
+    def _embed(self, batch: TreeBatch) -> Tensor:
+        tokens = F.embedding(batch.tokens, self.embedding).to(self._real)
+        positions = batch.positions
+        if masks := batch.masks:
+            tokens[masks.rows] = masks.adapters.embedding[masks.numbers]
+            positions = positions.clamp(max=len(self.positions) - 1)  # masks may look beyond
+        return tokens + F.embedding(positions, self.positions)
+
+    def _product(self, layer: int, name: str, x: Tensor, masks: MaskRows | None) -> Tensor:
+        """A layer's product by its name, adapted where masks stand."""
+        product: Product = getattr(self.decoder[layer], name)
+        y = product(x)
+        if masks is not None:
+            masks.adapters.add(f"layers.{layer}.{name}", x, y, masks.rows)
+        return y
 
     def _attend_cross(self, q: Tensor, keys_t: Tensor, values: Tensor) -> Tensor:
         if self._int8:
@@ -233,10 +259,10 @@ class _Reader:
         self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device
     ) -> None:
         self._tensors, self._dtype, self._device = tensors, dtype, device
-        self._real = torch.float32 if dtype == torch.int8 else dtype
+        self.real = torch.float32 if dtype == torch.int8 else dtype
 
     def tensors(self, prefix: str, *names: str) -> tuple[Tensor, ...]:
-        return tuple(self._get(f"{prefix}.{n}").to(self._real) for n in names)
+        return tuple(self._get(f"{prefix}.{n}").to(self.real) for n in names)
 
     def norm(self, prefix: str) -> Norm:
         return Norm(*self.tensors(prefix, "weight", "bias"))

@@ -27,7 +27,6 @@ from soothsay.types import FinishReason, OptionError, SoothsayError
 WINDOWS_A_SHARD = 16
 BATCH = 8  # windows decoded at once
 POSITION_SAMPLES = 320  # of audio to one encoder position
-SILENT_POSITIONS = 25  # kept behind the audio, so that the head knows silence
 MAX_TOKENS_A_SECOND = 25.0  # more is the target running wild on noise
 
 logger = logging.getLogger(__name__)
@@ -52,9 +51,9 @@ class Labeller:
         for window in windows:
             try:
                 samples = window.samples()
-                request = self.recogniser.request(
-                    samples, Options(language=window.language), hint=(len(heard),)
-                )
+                timestamps = "segment" if window.timed else "none"
+                options = Options(language=window.language, timestamps=timestamps)
+                request = self.recogniser.request(samples, options, hint=(len(heard),))
             except SoothsayError as error:
                 logger.error("skipped: %s", error)
                 continue
@@ -87,7 +86,7 @@ class Labeller:
         probs = torch.softmax(self.recogniser.target.logits(aligned.hidden), -1)
         soft = probs.topk(SOFT)
         return Example(
-            hidden=hidden[0, : min(total, positions + SILENT_POSITIONS)].half(),
+            hidden=hidden[0].half(),
             prompt=result.prompt,
             tokens=torch.tensor(tokens),
             starts=torch.from_numpy(aligned.starts),
@@ -95,6 +94,7 @@ class Labeller:
             soft_probs=soft.values.half(),
             language=window.language,
             held_out=window.held_out,
+            audio_positions=positions,
         )
 
 

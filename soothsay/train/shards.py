@@ -20,9 +20,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from soothsay.targets.target import Encoded
 from soothsay.types import OptionError, SoothsayError
 
-FORMAT = 1
+FORMAT = 2
+SILENT_POSITIONS = 25  # looked at behind the audio, so that a head knows silence
 SOFT = 8  # likeliest tokens of the target kept at each position
 
 logger = logging.getLogger(__name__)
@@ -32,7 +34,9 @@ logger = logging.getLogger(__name__)
 class Example:
     """One labelled window.
 
-    hidden: (P, encoder width) float16, the encoder positions that hold audio and a little silence.
+    hidden: (T, encoder width) float16, all of the encoder's positions, padding included, as the
+        target's decoder attends to them.
+    audio_positions: how many of them hold audio.
     prompt: the decoder tokens before the output.
     tokens: (n,) int64, the target's own, end-of-text last.
     starts: (n + 1,) int64: token i is heard in positions [starts[i], starts[i + 1]).
@@ -47,6 +51,16 @@ class Example:
     soft_probs: Tensor
     language: str
     held_out: bool
+    audio_positions: int
+
+    def encoded(self) -> Encoded:
+        """As the target gave it to its drafters."""
+        return Encoded(self.hidden[None].float(), (self.audio_positions,))
+
+    @property
+    def heard(self) -> Tensor:
+        """(P, encoder width): the positions that hold audio and a little silence behind them."""
+        return self.hidden[: self.audio_positions + SILENT_POSITIONS]
 
 
 _TENSORS = ("hidden", "tokens", "starts", "soft_tokens", "soft_probs")
@@ -68,7 +82,13 @@ def write_shard(path: Path, examples: Sequence[Example], weights_sha256: str) ->
         "weights_sha256": weights_sha256,
         "checksum": _checksum(tensors),
         "examples": [
-            {"prompt": e.prompt, "language": e.language, "held_out": e.held_out} for e in examples
+            {
+                "prompt": e.prompt,
+                "language": e.language,
+                "held_out": e.held_out,
+                "audio_positions": e.audio_positions,
+            }
+            for e in examples
         ],
     }
     scratch = path.with_suffix(f".{os.getpid()}.tmp")
@@ -95,6 +115,7 @@ def read_shard(path: Path, weights_sha256: str) -> list[Example]:
                 prompt=tuple(row["prompt"]),
                 language=row["language"],
                 held_out=row["held_out"],
+                audio_positions=row["audio_positions"],
             )
             for index, row in enumerate(rows)
         ]

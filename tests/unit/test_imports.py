@@ -24,7 +24,7 @@ ALLOWED = {
     "audio": CORE,
     "text": CORE,
     "targets": MODEL,
-    "drafters": MODEL | {"targets"},
+    "drafters": MODEL | {"targets", "config"},
     "reference": MODEL | {"targets"},
     "engine": ENGINE - {"reference"},
     "transcribe": ENGINE | {"engine", "audio", "text", "config"},

@@ -24,6 +24,7 @@ from soothsay.types import FinishReason, Price
 @dataclass
 class Window:
     hidden: torch.Tensor
+    audio_positions: int
     prompt: tuple[int, ...]
     tokens: torch.Tensor
 
@@ -53,7 +54,12 @@ def test_counts_are_the_engines(drafter: Drafter, nodes: int) -> None:
     written = Engine(target, listener, FixedBudget(1)).run(asked)
     assert {result.finish for result in written} == {FinishReason.STOP}
     known = [
-        Window(listener.heard[n].hidden[0], r.prompt, torch.tensor([*r.tokens, asked[n].end_token]))
+        Window(
+            listener.heard[n].hidden[0],
+            listener.heard[n].audio_positions[0],
+            r.prompt,
+            torch.tensor([*r.tokens, asked[n].end_token]),
+        )
         for n, r in enumerate(written)
     ]
     results = Engine(target, drafter, FixedBudget(nodes)).run(

@@ -189,14 +189,6 @@ def test_nothing_is_drafted_below_the_end() -> None:
     assert found == pytest.approx({(1,): 0.5, (END,): 0.5, (1, END): 0.5}, abs=1e-3)
 
 
-def test_log_q_is_the_chance_that_trust_has_not_touched() -> None:
-    ours = drafter(replace(EXACT, trust=2.0))
-    frames = [(1.0, {1: 0.75, 2: 0.25})]
-    tree = ours.propose(opened(ours, frames), Price(nodes=2))
-    assert tree.log_q[1] == pytest.approx(-0.28768, abs=1e-3)  # log 0.75
-    assert tree.acceptance[1] == pytest.approx(0.5625, abs=1e-3)
-
-
 def test_safe_mode_is_the_root_alone() -> None:
     ours = drafter()
     state = opened(ours, clearly(1, 2))

@@ -20,6 +20,7 @@ SIGNS = Signs(END, first_timestamp=13, no_timestamps=PLAIN, translate=11)
 @dataclass
 class Window:
     hidden: torch.Tensor
+    audio_positions: int
     prompt: tuple[int, ...]
     tokens: torch.Tensor
 
@@ -32,7 +33,7 @@ def window(seed: int) -> Window:
         frames += [(0.9, {token: 0.4} | {other: 0.06 for other in range(1, 10) if other != token})]
         frames += [(0.01, {})]
     hidden = spelled(frames, VOCAB)[0]
-    return Window(hidden, (PLAIN,), torch.cat([written, torch.tensor([END])]))
+    return Window(hidden, len(hidden), (PLAIN,), torch.cat([written, torch.tensor([END])]))
 
 
 def misled(settings: LatticeSettings) -> LatticeDrafter:
@@ -64,7 +65,7 @@ def test_the_best_of_what_is_tried_is_kept() -> None:
 
 def test_what_nothing_betters_stays() -> None:
     """Nothing is heard and nothing is written but the end: every setting is as good."""
-    silent = Window(spelled([(0.0, {})] * 4, VOCAB)[0], (PLAIN,), torch.tensor([END]))
+    silent = Window(spelled([(0.0, {})] * 4, VOCAB)[0], 4, (PLAIN,), torch.tensor([END]))
     start = replace(EXACT, gate=0.1)
     chosen = calibrate(misled(start), [silent])
     assert replace(chosen, trust=1.0) == start

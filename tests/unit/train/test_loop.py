@@ -14,7 +14,8 @@ from fixtures.heads import SIGNS, toy_sizes
 
 from soothsay.drafters.head import LatticeHead
 from soothsay.train import loop
-from soothsay.train.loop import Trainer, TrainSettings, choose_vocabulary
+from soothsay.train.lattice import LatticeStudent, choose_vocabulary
+from soothsay.train.loop import Trainer, TrainSettings
 from soothsay.types import SoothsayError
 
 EXAMPLES = [example(seed, held_out=seed % 8 == 0) for seed in range(48)]
@@ -26,23 +27,25 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def trainer(folder: Path, settings: TrainSettings = SHORT, examples=EXAMPLES) -> Trainer:
+def trainer(
+    folder: Path, settings: TrainSettings = SHORT, examples=EXAMPLES, dropout: float = 0.1
+) -> Trainer:
     torch.manual_seed(settings.seed)
     sizes = replace(toy_sizes(WIDTH), width=32, bottleneck=16)
-    head = LatticeHead(sizes, settings.dropout)
+    head = LatticeHead(sizes, dropout)
     vocabulary = choose_vocabulary(examples, SIGNS.end)
-    return Trainer(head, SPOKEN, vocabulary, SIGNS, examples, settings, folder)
+    return Trainer(LatticeStudent(head, SPOKEN, vocabulary, SIGNS), examples, settings, folder)
 
 
 def weights(done: Trainer) -> torch.Tensor:
-    return torch.cat([tensor.flatten() for tensor in done.head.state_dict().values()])
+    return torch.cat([tensor.flatten() for tensor in done.student.module.state_dict().values()])
 
 
 def test_it_learns_to_foretell(tmp_path: Path) -> None:
     settings = TrainSettings(
-        steps=300, windows=8, learning_rate=1e-2, dropout=0.0, average=0.9, evaluate_every=100
+        steps=300, windows=8, learning_rate=1e-2, average=0.9, evaluate_every=100
     )
-    reached = trainer(tmp_path, settings).run()
+    reached = trainer(tmp_path, settings, dropout=0.0).run()
     assert reached > 3.0
     history = json.loads((tmp_path / "history.json").read_text())["history"]
     assert [row["step"] for row in history] == [100, 200, 300]
@@ -99,11 +102,7 @@ def test_it_stops_when_nothing_gets_better_and_keeps_the_best(
 ) -> None:
     scores = iter([1.5, 2.0, 1.9, 2.0, 9.9])
 
-    class Counts:
-        def __init__(self) -> None:
-            self.tokens_per_forward = next(scores)
-
-    monkeypatch.setattr(loop, "measure", lambda *_: Counts())
+    monkeypatch.setattr(LatticeStudent, "judge", lambda *_: next(scores))
     settings = replace(SHORT, steps=100, evaluate_every=1, patience=2, average=0.0)
     run = trainer(tmp_path, settings)
     kept: dict[int, torch.Tensor] = {}

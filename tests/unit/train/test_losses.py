@@ -12,7 +12,7 @@ from fixtures.examples import END, SPOKEN, VOCAB, WIDTH, example
 from fixtures.heads import toy_sizes
 
 from soothsay.drafters.head import LatticeHead
-from soothsay.train.loop import make_batch
+from soothsay.train.lattice import make_batch
 from soothsay.train.losses import ctc_loss, frame_loss, frames_of
 
 VOCABULARY = torch.arange(1, 40)
@@ -110,7 +110,7 @@ def test_padding_changes_nothing() -> None:
     for together in ([short], [short, long]):
         batch = make_batch(together, COLUMNS, 2, None)
         gate, features = head(batch.hidden)
-        assert int(batch.frames[0]) == len(short.hidden) // 2
+        assert int(batch.frames[0]) == len(short.heard) // 2
         only = replace(
             batch, **{n: getattr(batch, n)[:1] for n in ("hidden", "frames", "tokens", "at")}
         )

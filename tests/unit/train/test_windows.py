@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import wave
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from soothsay.train.windows import GAP_SECONDS, plan_windows
+from soothsay.train.augment import NOISE, SPEED, TELEPHONE, Disturbance
+from soothsay.train.windows import ALONE, GAP_SECONDS, TIMED, plan_windows
 from soothsay.types import AudioError, OptionError
 
 
@@ -46,7 +49,10 @@ def test_every_clip_is_in_one_window_of_its_language(manifests: list[Path]) -> N
         assert len({clip.language for clip in window.clips}) == 1
         seconds = sum(clip.duration or 0 for clip in window.clips)
         assert seconds + GAP_SECONDS * (len(window.clips) - 1) <= 30
-    assert len(windows) < 290 * 7.5 / 30 * 1.35
+    packed = [window for window in windows if len(window.clips) > 1]
+    seconds = sum(clip.duration or 0 for window in packed for clip in window.clips)
+    assert seconds / len(packed) > 20  # of 30: the longest clips have 12 and find no room
+    assert len(windows) < 290 * 7.5 / 30 * 1.35 / (1 - ALONE)
 
 
 def test_no_voice_is_on_both_sides(manifests: list[Path]) -> None:
@@ -125,3 +131,79 @@ def test_a_little_audio_still_holds_some_out(manifests: list[Path], tmp_path: Pa
     one_voice = [{"audio": f"{i}.wav", "speaker": "one-s1", "duration": 20.0} for i in range(4)]
     windows = plan_windows([manifest(tmp_path, "voice", one_voice)])
     assert [window.held_out for window in windows] == [False, False, False, True]
+
+
+def short(name: str, count: int, speakers: int = 60) -> list[dict]:
+    """Clips so short that a full window holds many."""
+    return [
+        {"audio": f"{name}-{i}.wav", "speaker": f"{name}-s{i % speakers}", "duration": 2.0}
+        for i in range(count)
+    ]
+
+
+def test_some_windows_hold_a_single_clip(tmp_path: Path) -> None:
+    windows = plan_windows([manifest(tmp_path, "m", short("short", 4_000))])
+    sizes = [len(window.clips) for window in windows]
+    assert sizes.count(1) / len(sizes) == pytest.approx(ALONE, abs=0.06)
+    others = [size for size in sizes if size > 1]
+    assert sorted(others)[2:] == [13] * (len(others) - 2)  # 13 · 2.0 + 12 · 0.3 s; two are the last
+
+
+def test_some_windows_are_labelled_with_timestamps(tmp_path: Path) -> None:
+    windows = plan_windows([manifest(tmp_path, "m", short("timed", 4_000))])
+    for of in (
+        windows,
+        [w for w in windows if len(w.clips) == 1],
+        [w for w in windows if w.disturbance is not None],
+    ):
+        share = sum(window.timed for window in of) / len(of)
+        assert share == pytest.approx(TIMED, abs=0.08)  # whatever else is done to them
+
+
+def test_windows_are_disturbed_in_their_shares_but_never_held_out_ones(tmp_path: Path) -> None:
+    noise = manifest(tmp_path, "noise", [{"audio": f"noise-{i}.wav"} for i in range(5)])
+    clips = manifest(tmp_path, "m", short("noisy", 6_000))
+    windows = plan_windows([clips], noise=noise)
+    assert windows == plan_windows([clips], noise=noise)
+    held_out = [window for window in windows if window.held_out]
+    assert held_out
+    assert all(window.disturbance is None for window in held_out)
+    made = [window.disturbance for window in windows if not window.held_out]
+    share = sum(d is not None for d in made) / len(made)
+    assert share == pytest.approx(SPEED + NOISE + TELEPHONE, abs=0.06)
+    laid_under = [d.noise for d in made if d is not None and d.noise is not None]
+    assert len(laid_under) / len(made) == pytest.approx(NOISE, abs=0.05)
+    assert {clip.audio for clip in laid_under} == {tmp_path / f"noise-{i}.wav" for i in range(5)}
+    quiet = plan_windows([clips])
+    assert not any(w.disturbance is not None and w.disturbance.noise is not None for w in quiet)
+    assert [w.clips for w in quiet] == [w.clips for w in windows]
+
+
+def test_a_window_held_out_for_want_of_others_is_not_disturbed(tmp_path: Path) -> None:
+    """One known voice is all there is: its last window is kept for early stopping."""
+    for number in range(24):
+        rows = [
+            {"audio": f"{number}-{i}.wav", "speaker": "one-s1", "duration": 29.0} for i in range(3)
+        ]
+        windows = plan_windows([manifest(tmp_path, f"voice-{number}", rows)])
+        assert [window.held_out for window in windows] == [False, False, True]
+        assert windows[-1].disturbance is None
+
+
+def test_a_disturbed_window_sounds_otherwise(tmp_path: Path) -> None:
+    time = np.arange(16_000 * 20) / 16_000
+    speech = (8_000 * np.sin(2 * np.pi * 440 * time)).astype("<i2")
+    with wave.open(str(tmp_path / "speech.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(speech.tobytes())
+    window = plan_windows(
+        [manifest(tmp_path, "m", [{"audio": "speech.wav", "speaker": "x", "duration": 20.0}] * 2)]
+    )[0]
+    plain = replace(window, disturbance=None).samples()
+    assert len(plain) == 20 * 16_000
+    slow = replace(window, disturbance=Disturbance(speed=0.9)).samples()
+    assert abs(len(slow) - len(plain) / 0.9) <= 2
+    long = replace(window, clips=window.clips * 2, disturbance=Disturbance(speed=0.9)).samples()
+    assert len(long) == 30 * 16_000
