@@ -45,7 +45,14 @@ from soothsay.output import (
 )
 from soothsay.targets.load import available, resolve
 from soothsay.train.command import train_head
-from soothsay.transcribe import DEFAULT_GROUPS, DEFAULT_NODES, Options, Recogniser, Transcription
+from soothsay.transcribe import (
+    DEFAULT_GROUPS,
+    DEFAULT_MASKS,
+    DEFAULT_NODES,
+    Options,
+    Recogniser,
+    Transcription,
+)
 from soothsay.types import OptionError, Sampling, SoothsayError
 
 app = typer.Typer(
@@ -67,6 +74,7 @@ Threads = Annotated[
 Groups = Annotated[
     int, typer.Option(min=0, max=16, help="Tree nodes with look-ahead masks behind them.")
 ]
+Masks = Annotated[int, typer.Option(min=0, max=16, help="Look-ahead masks behind each of these.")]
 Nodes = Annotated[
     int, typer.Option(min=1, max=64, help="Tree nodes a sequence, the root included.")
 ]
@@ -229,13 +237,20 @@ def _add_bench(name: str, measure: Callable[..., dict[str, Any]], help: str) -> 
         dtype: Dtype = "auto",
         nodes: Nodes = DEFAULT_NODES,
         groups: Groups = DEFAULT_GROUPS,
+        masks: Masks = DEFAULT_MASKS,
         threads: Threads = None,
         as_json: Json = False,
     ) -> None:
         with clear_errors():
             clips = read_manifest(manifest or CLIPS, limit)
             recogniser = _recogniser(
-                model, threads, drafter=drafter, dtype=dtype, nodes=nodes, groups=groups
+                model,
+                threads,
+                drafter=drafter,
+                dtype=dtype,
+                nodes=nodes,
+                groups=groups,
+                masks=masks,
             )
             with counter(f"bench {name}", len(clips)) as advance:
                 report = measure(recogniser, clips, Options(), advance)

@@ -36,7 +36,8 @@ SAMPLE_RATE = 16_000
 # them costs about a tenth of a plain step, so a node that is right less often than that is a loss.
 DEFAULT_NODES = 6
 NODE_COST = 0.1
-DEFAULT_GROUPS = 2
+# Look-ahead masks cost more rows than they save steps on the CPUs measured so far (LOG.md).
+DEFAULT_GROUPS, DEFAULT_MASKS = 0, 4
 
 
 SENTENCE_STOPS = (".", "?", "!", "。", "？", "！", "।", "؟")
@@ -107,10 +108,11 @@ class Recogniser:
         drafter: str = "auto",
         nodes: int = DEFAULT_NODES,
         groups: int = DEFAULT_GROUPS,
+        masks: int = DEFAULT_MASKS,
         max_sequences: int = 8,
     ) -> None:
         """dtype and drafter by name (config.resolve_dtype, drafters.choose); nodes a tree, and
-        groups of masks behind them."""
+        so many rows of that many masks behind them."""
         self.files = files
         self.target = WhisperTarget(
             files, resolve_dtype(dtype), encoder_dtype=resolve_encoder_dtype(dtype)
@@ -125,7 +127,7 @@ class Recogniser:
         self.engine = Engine(
             self.target,
             choose_drafter(drafter, files, signs_of(self.tokens)),
-            FixedBudget(nodes, NODE_COST, groups),
+            FixedBudget(nodes, NODE_COST, groups, masks),
             max_sequences,
         )
 

@@ -87,7 +87,7 @@ def follow(
             masks = tree.likely_ends(price.groups)
             for passed, node in enumerate(reversed((0, *path[: len(committed) - 1]))):
                 if node in masks and passed < ahead.shape[1]:
-                    drafter.foresee(state, ahead[done - 1 - passed, passed:])
+                    drafter.foresee(state, ahead[done - 1 - passed, passed:], passed)
                     break
 
 

@@ -48,8 +48,8 @@ class Chain:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drafter, name)
 
-    def foresee(self, state: Any, hidden: Tensor) -> None:
-        self._drafter.foresee(state, hidden)
+    def foresee(self, state: Any, hidden: Tensor, first: int | None = None) -> None:
+        self._drafter.foresee(state, hidden, first)
 
     def options(self, state: Any, place: Any, least: float) -> list[Option]:
         found: list[Option] = self._drafter.options(state, place, least)

@@ -103,6 +103,7 @@ def provenance(recogniser: Recogniser, **facts: Any) -> dict[str, Any]:
         "drafter": engine.drafter.name if engine.drafter else "off",
         "nodes": engine.budget.max_nodes,
         "groups": engine.budget.max_groups,
+        "masks": engine.budget.max_masks,
         **facts,
     }
 

@@ -52,10 +52,10 @@ class BlendDrafter:
         """Of the first that has some: a step runs one kind."""
         return next((m for d in self._looking_ahead() if (m := d.masks) is not None), None)
 
-    def foresee(self, state: list[Any], hidden: Tensor) -> None:
+    def foresee(self, state: list[Any], hidden: Tensor, first: int | None = None) -> None:
         for drafter, own in zip(self.drafters, state, strict=True):
             if isinstance(drafter, LooksAhead) and drafter.masks is self.masks:
-                drafter.foresee(own, hidden)
+                drafter.foresee(own, hidden, first)
 
     def _looking_ahead(self) -> list[LooksAhead]:
         return [drafter for drafter in self.drafters if isinstance(drafter, LooksAhead)]

@@ -48,9 +48,10 @@ class LooksAhead(Protocol):
         """None: no masks after all."""
         ...
 
-    def foresee(self, state: Any, hidden: Tensor) -> None:
-        """Heard after `advance`. hidden: (J, width), the target's final states at the masks behind
-        the step's end; the first of them foretells the token behind the new root."""
+    def foresee(self, state: Any, hidden: Tensor, first: int | None = None) -> None:
+        """Heard after `advance`. hidden: (J, width), the target's final states at masks that stood
+        behind the step's end or behind a node before it; the first of them, which has the number
+        `first` in its row, foretells the token behind the new root."""
         ...
 
 

@@ -66,7 +66,10 @@ class FusedDrafter:
         self, encoded: Encoded, prompt: Sequence[int], hint: Sequence[int] | None
     ) -> FusedState:
         lattice = self.lattice.open(encoded, prompt, hint)
-        return FusedState(self.look.open(encoded, prompt, hint), lattice)
+        look = self.look.open(encoded, prompt, hint)
+        if lattice.prefix is not None and not lattice.timed:  # timestamps are never heard
+            self.look.restrict(look, lattice.prefix.lattice.tokens)
+        return FusedState(look, lattice)
 
     def advance(self, state: FusedState, tokens: Sequence[int]) -> None:
         if state.offered is not None:
@@ -77,8 +80,8 @@ class FusedDrafter:
         self.look.advance(state.look, tokens)
         self.lattice.advance(state.lattice, tokens)
 
-    def foresee(self, state: FusedState, hidden: Tensor) -> None:
-        self.look.foresee(state.look, hidden)
+    def foresee(self, state: FusedState, hidden: Tensor, first: int | None = None) -> None:
+        self.look.foresee(state.look, hidden, first)
 
     def propose(self, state: FusedState, price: Price) -> DraftTree:
         state.offered = grow(self, state, state.look.root, price)

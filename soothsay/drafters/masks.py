@@ -74,14 +74,16 @@ class LookaheadMasks(nn.Module):
         assert isinstance(adapter, LowRank)
         return adapter
 
-    def laid_out(self, dtype: torch.dtype, device: torch.device) -> Adapters:
-        """As a step runs them."""
+    def laid_out(
+        self, dtype: torch.dtype, device: torch.device, count: int | None = None
+    ) -> Adapters:
+        """The first `count`, or all, as a step runs them."""
         factors = {
             name: (adapter.down, adapter.up)
             for name in self.sizes.products
             for adapter in [self.adapter(name)]
         }
-        return Adapters(self.embedding, factors, dtype, device)
+        return Adapters(self.embedding[:count], factors, dtype, device)
 
     @property
     def parameter_count(self) -> int:

@@ -63,13 +63,16 @@ class Engine:
         self.max_sequences = max_sequences
         self.stats = SequenceStats()  # of all finished sequences
         masks = masks_of(drafter)
-        mask_rows = self.budget.max_groups * (masks.sizes.masks if masks else 0)
+        count = min(masks.sizes.masks, self.budget.max_masks) if masks else 0
+        mask_rows = self.budget.max_groups * count
         rows = self.budget.max_nodes + mask_rows
         self.scheduler = Scheduler(target.spec, max_sequences, rows)
         shape = target.arena_shape(self.scheduler.slots.size, self.scheduler.streams.size)
         self.arena = Arena(shape)
         self._looks_ahead = mask_rows > 0
-        adapters = masks.laid_out(shape.dtype, target.device) if masks and mask_rows else None
+        adapters = None
+        if masks is not None and mask_rows:
+            adapters = masks.laid_out(shape.dtype, target.device, count)
         self.runner = Runner(target, self.arena, adapters)
         self._sampled_walk = traversal_walk if sampled_rule == "traversal" else rejection_walk
 
@@ -276,7 +279,7 @@ class Engine:
             try:
                 self.drafter.advance(state.draft_state, tokens)  # type: ignore[union-attr]
                 if verdict.ahead is not None:
-                    self.drafter.foresee(state.draft_state, verdict.ahead)  # type: ignore[union-attr]
+                    self.drafter.foresee(state.draft_state, verdict.ahead, verdict.passed)  # type: ignore[union-attr]
             except Exception:  # whatever a drafter does, the sequence goes on
                 self._drop_drafter(state)
             state.stats.draft_seconds += time.perf_counter() - started

@@ -30,12 +30,14 @@ class Verdict:
     """What verification decided for one sequence.
 
     log_probs: of the accepted path and the target's own token, where the request wants them.
-    ahead: (J, width) final states of the masks behind the step's end; None where none stood.
+    ahead: (J, width) final states of the masks behind the step's end; None where none stood;
+    passed: how many masks of their row came before them.
     """
 
     acceptance: Acceptance
     log_probs: tuple[float, ...] = ()
     ahead: Tensor | None = None
+    passed: int = 0
 
 
 @dataclass(slots=True)
@@ -105,7 +107,8 @@ class Runner:
             if node in tree.masks and passed < count:
                 first = len(tree.tokens) + tree.masks.index(node) * count
                 start = trial.first_row + first
-                return replace(verdict, ahead=hidden[start + passed : start + count])
+                ahead = hidden[start + passed : start + count]
+                return replace(verdict, ahead=ahead, passed=passed)
         return verdict
 
     def _wave(self, trials: list[_Trial], hidden: Tensor) -> None:

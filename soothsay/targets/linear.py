@@ -48,10 +48,13 @@ class Linear:
 
     __slots__ = ("bias", "packed", "weight")
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, pack: bool = True
+    ) -> None:
+        """pack: False where a layer is used too few times for packing to pay."""
         self.weight = self.packed = None
         self.bias = None if bias is None else bias.to(dtype)
-        if dtype == torch.float32 and packed_rows() and _exact_in_float16(weight):
+        if pack and dtype == torch.float32 and packed_rows() and _exact_in_float16(weight):
             self.packed = torch.ops.quantized.linear_prepack_fp16(weight.float(), self.bias)
         else:
             self.weight = weight.to(dtype).contiguous()
