@@ -77,7 +77,7 @@ def test_depths_and_outcomes_by_hand() -> None:
             return DraftTree.from_paths(state.tokens[-1], [([1, 2], [0.8, 0.5]), ([3], [0.1])])
 
     counts = Acceptance()
-    window = Window(torch.zeros(4, 2), (9,), torch.tensor([1, 2, 7, 3, 1, END]))
+    window = Window(torch.zeros(4, 2), 4, (9,), torch.tensor([1, 2, 7, 3, 1, END]))
     follow(Fixed(), window, Price(0.0, 8), counts)
     assert (counts.tokens, counts.forwards) == (6, 3)  # 1 2 7 | 3 1 | end
     assert counts.drafted == [6, 3]
