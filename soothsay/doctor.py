@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from soothsay.config import native_bfloat16, resolve_dtype
+from soothsay.config import native_bfloat16, resolve_dtype, resolve_encoder_dtype
 from soothsay.targets.linear import packed_rows
 from soothsay.targets.load import available
 
@@ -39,6 +39,7 @@ def examine() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "native_bfloat16": native_bfloat16(),
         "dtype_auto": str(resolve_dtype("auto")).removeprefix("torch."),
+        "encoder_dtype_auto": str(resolve_encoder_dtype("auto")).removeprefix("torch."),
         "packed_rows": packed_rows(),
         "cuda": torch.cuda.is_available(),
         "models_installed": installed,

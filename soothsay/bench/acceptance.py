@@ -106,7 +106,8 @@ def measure(
     counts = Acceptance()
     for window in windows:
         ahead = foretold(window) if foretold and isinstance(drafter, LooksAhead) else None
-        follow(drafter, window, Price(0.0, nodes + 1, groups or nodes + 1), counts, ahead)
+        price = Price(0.0, nodes + 1, nodes + 1 if groups is None else groups)
+        follow(drafter, window, price, counts, ahead)
     return counts
 
 

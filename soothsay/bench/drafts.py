@@ -61,18 +61,21 @@ class Chain:
 
 
 def curves(
-    drafter: Drafter, windows: Sequence[Any], foretold: Callable[[Any], Tensor] | None = None
+    drafter: Drafter,
+    windows: Sequence[Any],
+    foretold: Callable[[Any], Tensor] | None = None,
+    groups: int | None = None,
 ) -> dict[str, Any]:
     """Tokens per forward by node budget, as a tree and as a chain; acceptance by depth, and how
-    honest the foretold chances are, at SHOWN_NODES. foretold: see acceptance.measure."""
-    counts = {nodes: measure(drafter, windows, nodes, foretold) for nodes in NODE_BUDGETS}
+    honest the foretold chances are, at SHOWN_NODES. foretold, groups: see acceptance.measure."""
+    counts = {nodes: measure(drafter, windows, nodes, foretold, groups) for nodes in NODE_BUDGETS}
     figures: dict[str, Any] = {
         "tokens_per_forward": {n: c.tokens_per_forward for n, c in counts.items()}
     }
     if isinstance(drafter, Source):
         chain = Chain(drafter)
         figures["chain_tokens_per_forward"] = {
-            n: measure(chain, windows, n, foretold).tokens_per_forward for n in NODE_BUDGETS
+            n: measure(chain, windows, n, foretold, groups).tokens_per_forward for n in NODE_BUDGETS
         }
     shown: Acceptance = counts[SHOWN_NODES]
     return figures | {
@@ -99,13 +102,16 @@ def bench_drafts(
             drafters += several.drafters
         elif isinstance(several, FusedDrafter):
             drafters += [several.look, several.lattice]
-    masks = masks_of(drafter)
-    foretold = None if masks is None else Foretelling(masks, FrozenDecoder(recogniser.files))
+    masks, budget = masks_of(drafter), recogniser.engine.budget
+    foretold: Callable[[Any], Tensor] | None = None
+    if masks is not None and budget.max_groups:
+        known = Foretelling(masks, FrozenDecoder(recogniser.files))
+        foretold = lambda window: known(window)[:, : budget.max_masks]  # noqa: E731
     windows = hear(recogniser, clips, options, progress)
     return {
         "clips": len(clips),
         "tokens": sum(len(window.tokens) for window in windows),
-        "drafters": {d.name: curves(d, windows, foretold) for d in drafters},
+        "drafters": {d.name: curves(d, windows, foretold, budget.max_groups) for d in drafters},
         "provenance": provenance(recogniser),
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -44,10 +45,11 @@ class Foretold:
 class LookaheadState:
     """root: the last committed token; ahead: what the masks behind the last step's end say, the
     first of them of the token behind the root. columns, output: the part of the vocabulary that is
-    looked at in this segment, where not all is."""
+    looked at in this segment, where `likely` is not None: those tokens and the commonest."""
 
     root: int
     ahead: list[Foretold]
+    likely: NDArray[np.int64] | None = None
     columns: NDArray[np.int64] | None = None
     output: Linear | None = None
 
@@ -73,8 +75,7 @@ class LookaheadDrafter:
         self.masks, self._end = masks, end
         self._vocabulary = vocabulary.numpy()
         self._known = embedding[vocabulary]
-        self._output = Linear(self._known, None, torch.float32)
-        before, after = masks.bigram_sides(embedding[vocabulary].float())
+        before, after = masks.bigram_sides(self._known.float())
         self._before, self._after = before.numpy(), after.numpy()
         self._column = {token: index for index, token in enumerate(vocabulary.tolist())}
 
@@ -91,11 +92,24 @@ class LookaheadDrafter:
     def restrict(self, state: LookaheadState, tokens: NDArray[np.int64]) -> None:
         """Look at these tokens and at the commonest alone, in this segment: of 17,500 logits a mask
         some 1,000 are left, and drafts lose a fiftieth of their tokens."""
-        common = self._vocabulary[self._vocabulary < COMMON]
-        wanted = np.union1d(common, np.append(tokens, [] if self._end is None else [self._end]))
-        state.columns = np.flatnonzero(np.isin(self._vocabulary, wanted))
-        weight = self._known[torch.from_numpy(state.columns)].float()
-        state.output = Linear(weight, None, torch.float32, pack=False)
+        state.likely = tokens
+
+    @cached_property
+    def _output(self) -> Linear:
+        """Of the whole vocabulary; packed when it is first looked at."""
+        return Linear(self._known, None, torch.float32)
+
+    def _output_of(self, state: LookaheadState) -> Linear:
+        """What a segment looks at, gathered when its masks first speak."""
+        if state.likely is None:
+            return self._output
+        if state.output is None:
+            wanted = np.append(state.likely, [] if self._end is None else [self._end])
+            likely = np.isin(self._vocabulary, wanted) | (self._vocabulary < COMMON)
+            state.columns = np.flatnonzero(likely)
+            weight = self._known[torch.from_numpy(state.columns)].float()
+            state.output = Linear(weight, None, torch.float32, pack=False)
+        return state.output
 
     def foresee(self, state: LookaheadState, hidden: Tensor, first: int | None = None) -> None:
         """hidden: (J, width), the target's final states at masks behind the token before the root,
@@ -110,7 +124,7 @@ class LookaheadDrafter:
         """hidden: (J, width) → what each mask says."""
         if first is None:
             first = self.masks.sizes.masks - len(hidden)
-        output = self._output if state is None or state.output is None else state.output
+        output = self._output if state is None else self._output_of(state)
         logits = output(hidden.float())
         best, columns = logits.topk(min(CANDIDATES, logits.shape[1]), -1)
         best = best - logits.logsumexp(-1, keepdim=True)
@@ -143,7 +157,8 @@ class LookaheadDrafter:
         column = self._column.get(before)
         if column is None:
             return foretold.log_probs
-        scores: NDArray[np.float32] = foretold.log_probs + foretold.after @ self._before[column]
+        bigram = np.clip(foretold.after @ self._before[column], -8.0, 8.0)
+        scores: NDArray[np.float32] = foretold.log_probs + bigram
         return scores
 
     def propose(self, state: LookaheadState, price: Price) -> DraftTree:

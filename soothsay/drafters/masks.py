@@ -117,8 +117,9 @@ class FuseSettings:
     """How what masks foretell and what the lattice heard are weighed together (see fuse.py): powers
     and floors for each mask, the nearest first; the last stands for all beyond.
 
-    A token's weight is exp(look · log p + lattice · log q), p and q at least exp(look_floor) and
-    exp(lattice_floor); exp(rest) is the weight of all tokens that neither names.
+    A token's weight is exp(look · log p + lattice · log q); for one that only the other source
+    names, look_floor stands for log p and lattice_floor for log q. exp(rest) is the weight of all
+    tokens that neither names.
     """
 
     look: tuple[float, ...] = (0.8, 0.6)

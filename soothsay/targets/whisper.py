@@ -25,11 +25,11 @@ from soothsay.targets.attention import (
     round_values,
     tree_bias,
 )
-from soothsay.targets.linear import Int8Linear, Linear, lay_out
+from soothsay.targets.linear import BlockedLinear, Int8Linear, Linear, lay_out
 from soothsay.targets.load import ModelFiles
 from soothsay.targets.target import Encoded, TargetSpec, TreeBatch
 
-Product = Linear | Int8Linear
+Product = Linear | BlockedLinear | Int8Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class WhisperTarget:
             mel_bins=sizes.mel_bins,
             weights_sha256=files.sha256,
         )
-        read = _Reader(files.tensors, self.encoder_dtype, device)
+        read = _Reader(files.tensors, self.encoder_dtype, device, many_rows=True)
         self._encoder_real = read.real
         self.conv1 = Conv(*read.tensors("model.encoder.conv1", "weight", "bias"))
         self.conv2 = Conv(*read.tensors("model.encoder.conv2", "weight", "bias"))
@@ -256,9 +256,14 @@ class _Reader:
     """Builds layers from tensors by name; a missing name is a KeyError the loader rules out."""
 
     def __init__(
-        self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device
+        self,
+        tensors: dict[str, Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        many_rows: bool = False,
     ) -> None:
         self._tensors, self._dtype, self._device = tensors, dtype, device
+        self._many_rows = many_rows
         self.real = torch.float32 if dtype == torch.int8 else dtype
 
     def tensors(self, prefix: str, *names: str) -> tuple[Tensor, ...]:
@@ -276,7 +281,9 @@ class _Reader:
             else torch.zeros_like(w[:, 0])  # Whisper's k_proj has no bias
             for p, w in zip(prefixes, weights, strict=True)
         ]
-        return lay_out(torch.cat(weights), torch.cat(biases), self._dtype)
+        return lay_out(
+            torch.cat(weights), torch.cat(biases), self._dtype, many_rows=self._many_rows
+        )
 
     def layer(self, prefix: str) -> dict[str, Any]:
         own = f"{prefix}.self_attn"

@@ -14,6 +14,7 @@ from soothsay.console import clear_errors, print_report, progress
 from soothsay.targets.load import resolve
 from soothsay.train import lattice_stages, lookahead_stages
 from soothsay.train.distil import label
+from soothsay.train.job import Job
 from soothsay.train.loop import STEPS, TrainSettings
 from soothsay.train.shards import read_all
 from soothsay.train.windows import plan_windows
@@ -76,11 +77,10 @@ def train_head(
         if stage is not Stage.LABEL:
             stages = lattice_stages if kind is Kind.LATTICE else lookahead_stages
             examples = list(read_all(work / "shards", files.sha256))
+            settings = TrainSettings(steps=steps, seed=seed, **stages.SETTINGS)
+            job = Job(files, examples, settings, work, out, start, manifest or [])
             if stage in (Stage.ALL, Stage.TRAIN):
-                settings = TrainSettings(steps=steps, seed=seed, **stages.SETTINGS)
                 with progress("train", steps, "steps") as update:
-                    stages.train(
-                        files, examples, settings, work, out, start, manifest or [], update
-                    )
-            figures |= stages.evaluate(files, examples, work, out)
+                    stages.train(job, update)
+            figures |= stages.evaluate(job)
     print_report(figures, as_json)

@@ -18,8 +18,8 @@ TAKEN = 2  # every second position of the text
 
 @dataclass(slots=True)
 class _Cases:
-    """For one mask: log p and log q of each named token (NaN where a source is silent), and which
-    of them came (-1: none)."""
+    """For one mask: each source's chance of every token that either names (0 where it is silent),
+    and which of them came (-1: none)."""
 
     look: list[list[float]]
     lattice: list[list[float]]

@@ -19,17 +19,23 @@ from soothsay.train.loop import JUDGED_NODES
 from soothsay.train.shards import Example
 
 ROOTS = 16  # step ends taught in each window
-FADING = (
-    0.85  # weight of each mask's loss, relative to the mask before it: it is reached less often
-)
+FADING = 0.85  # weight of a mask's loss relative to that of the one before: it is reached less
 SOFTEN = 0.3  # weight of the target's own distribution beside the token it wrote
 
 
 class LookaheadStudent:
     """Masks in training (see loop.Student)."""
 
-    def __init__(self, masks: LookaheadMasks, target: FrozenDecoder, vocabulary: Tensor) -> None:
-        """vocabulary: (C,) tokens to foretell, end-of-text and timestamps included."""
+    def __init__(
+        self,
+        masks: LookaheadMasks,
+        target: FrozenDecoder,
+        vocabulary: Tensor,
+        end: int | None = None,
+    ) -> None:
+        """vocabulary: (C,) tokens to foretell, end-of-text and timestamps included; end: the token
+        behind which nothing comes."""
+        self._end = end
         self.module, self.target, self.vocabulary = masks, target, vocabulary
         self._column_of = torch.full((len(target.embedding),), -1)
         self._column_of[vocabulary] = torch.arange(len(vocabulary))
@@ -79,7 +85,7 @@ class LookaheadStudent:
         masks = LookaheadMasks(self.module.sizes)
         masks.load_state_dict(weights)
         masks.eval().requires_grad_(False)
-        return LookaheadDrafter(masks, self.vocabulary, self.target.embedding)
+        return LookaheadDrafter(masks, self.vocabulary, self.target.embedding, self._end)
 
     def judge(self, weights: dict[str, Tensor], examples: Sequence[Example]) -> float:
         drafter = self.drafter(weights)

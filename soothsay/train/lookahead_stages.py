@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from soothsay.bench.foretelling import Foretelling
-from soothsay.drafters.choose import MASKS_FOLDER as FOLDER
-from soothsay.drafters.choose import lattice_of, shipped_head
+from soothsay.console import errors
+from soothsay.drafters.choose import MASKS_FOLDER, lattice_of, lookahead_of, shipped_head
 from soothsay.drafters.frozen import FrozenDecoder
 from soothsay.drafters.fuse import FusedDrafter
 from soothsay.drafters.lookahead import LookaheadDrafter
@@ -22,97 +21,74 @@ from soothsay.drafters.masks import (
     mask_sizes_for,
     save_masks,
 )
-from soothsay.targets.load import ModelFiles
-from soothsay.text.tokens import WhisperTokens
 from soothsay.train.fit_fuse import fit
+from soothsay.train.job import Job
 from soothsay.train.lookahead import LookaheadStudent, choose_targets
-from soothsay.train.loop import Trainer, TrainSettings
-from soothsay.train.report import plot, provenance, report, write
-from soothsay.train.shards import Example
-from soothsay.transcribe import signs_of
+from soothsay.train.loop import Trainer
+from soothsay.train.report import plot, report, write
 
 SETTINGS: dict[str, Any] = {"windows": 4, "learning_rate": 2e-3}
 
 
-def train(
-    files: ModelFiles,
-    examples: list[Example],
-    settings: TrainSettings,
-    work: Path,
-    out: Path,
-    start: Path | None,
-    manifests: Sequence[Path],
-    update: Callable[[int], None],
-) -> None:
-    """Train, fit the weights beside the lattice, save."""
+def train(job: Job, update: Callable[[int], None]) -> None:
+    """Train, weigh beside the lattice, save."""
+    files, settings = job.files, job.settings
     torch.manual_seed(settings.seed)
     target = FrozenDecoder(files)
-    learned = [e for e in examples if not e.held_out]
-    vocabulary = choose_targets(learned)
-    origin: dict[str, Any] = {}
-    if start is None:
+    vocabulary = choose_targets(job.learned)
+    went_on_from = None
+    if job.start is None:
         sizes = mask_sizes_for(files.config.width, target.products, files.parameters)
         masks = LookaheadMasks(sizes)
     else:
-        trained, config, known = load_masks(start / FOLDER, files.sha256)
+        trained, config, known = load_masks(job.start / MASKS_FOLDER, files.sha256)
         masks = LookaheadMasks(config.sizes)
         masks.load_state_dict(trained.state_dict())
         vocabulary = torch.unique(torch.cat([vocabulary, known]))
         settings = replace(settings, learning_rate=settings.learning_rate / 2)
-        origin = {"went_on_from": config.provenance}
-    student = LookaheadStudent(masks, target, vocabulary)
-    trainer = Trainer(student, examples, settings, work / FOLDER)
+        went_on_from = config.provenance
+    student = LookaheadStudent(masks, target, vocabulary, job.signs.end)
+    trainer = Trainer(student, job.examples, settings, job.work / MASKS_FOLDER)
     trainer.run(update)
     config = MasksConfig(
         target=files.config.name,
         weights_sha256=files.sha256,
         sizes=masks.sizes,
-        provenance=provenance(trainer, files, manifests) | origin,
+        provenance=job.provenance(trainer, went_on_from),
     )
-    save_masks(out / FOLDER, masks, config, vocabulary)
-    judged = [e for e in examples if e.held_out]
-    refit(files, judged, out)
+    save_masks(job.out / MASKS_FOLDER, masks, config, vocabulary)
+    weigh(job)
 
 
-def refit(files: ModelFiles, examples: Sequence[Example], out: Path) -> None:
-    """Weigh the masks of a directory anew against its lattice head, or the one that ships."""
-    masks, config, vocabulary = load_masks(out / FOLDER, files.sha256)
-    drafter = _drafter(files, out)
+def weigh(job: Job) -> None:
+    """Fit the powers of the finished masks and of the lattice beside them on held-out windows."""
+    drafter = _drafter(job)
     if isinstance(drafter, FusedDrafter):
-        foretelling = Foretelling(drafter.look.masks, FrozenDecoder(files))
-        config = MasksConfig(
-            config.target,
-            config.weights_sha256,
-            config.sizes,
-            fit(drafter, examples, foretelling),
-            config.provenance,
-        )
-        save_masks(out / FOLDER, masks, config, vocabulary)
+        errors.print("weighing against the lattice", highlight=False)
+        foretelling = Foretelling(drafter.look.masks, FrozenDecoder(job.files))
+        masks, config, vocabulary = load_masks(job.out / MASKS_FOLDER, job.files.sha256)
+        config = replace(config, fuse=fit(drafter, job.held_out, foretelling))
+        save_masks(job.out / MASKS_FOLDER, masks, config, vocabulary)
 
 
-def evaluate(
-    files: ModelFiles, examples: Sequence[Example], work: Path, out: Path
-) -> dict[str, Any]:
-    """Figures of the finished masks with the lattice they are weighed against."""
-    masks, config, vocabulary = load_masks(out / FOLDER, files.sha256)
-    drafter = _drafter(files, out)
-    held_out = [e for e in examples if e.held_out]
-    figures = report(drafter, held_out, Foretelling(masks, FrozenDecoder(files)))
+def evaluate(job: Job) -> dict[str, Any]:
+    """Figures of the finished masks with the lattice they are weighed against: masks behind every
+    node, which no step can afford, so the best that the engine may come near."""
+    drafter = _drafter(job)
+    masks, config, vocabulary = load_masks(job.out / MASKS_FOLDER, job.files.sha256)
+    figures = report(drafter, job.held_out, Foretelling(masks, FrozenDecoder(job.files)))
     config.provenance["held_out"] = {"tokens_per_forward": figures["tokens_per_forward"]}
-    save_masks(out / FOLDER, masks, config, vocabulary)
-    write(figures, work / "evaluation-lookahead.json")
-    plot(figures, work / FOLDER / "history.json", work / "evaluation-lookahead.svg")
+    save_masks(job.out / MASKS_FOLDER, masks, config, vocabulary)
+    write(figures, job.work / "evaluation-lookahead.json")
+    plot(figures, job.work / MASKS_FOLDER / "history.json", job.work / "evaluation-lookahead.svg")
     return figures
 
 
-def _drafter(files: ModelFiles, out: Path) -> FusedDrafter | LookaheadDrafter:
-    masks, config, vocabulary = load_masks(out / FOLDER, files.sha256)
-    embedding = files.tensors["model.decoder.embed_tokens.weight"]
-    signs = signs_of(WhisperTokens.from_file(files.tokenizer_json))
-    look = LookaheadDrafter(masks, vocabulary, embedding, signs.end)
-    folder = out if (out / "config.json").is_file() else shipped_head(files)
-    return (
-        look
-        if folder is None
-        else FusedDrafter(look, lattice_of(folder, files, signs), config.fuse)
-    )
+def _drafter(job: Job) -> FusedDrafter | LookaheadDrafter:
+    """The masks with the lattice of their folder, or with the one that ships, or alone."""
+    look = lookahead_of(job.out, job.files, job.signs)
+    folder = job.out if (job.out / "config.json").is_file() else shipped_head(job.files)
+    if folder is None:
+        return look
+    _, config, _ = load_masks(job.out / MASKS_FOLDER, job.files.sha256)
+    return FusedDrafter(look, lattice_of(folder, job.files, job.signs), config.fuse)

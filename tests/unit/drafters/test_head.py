@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from fixtures.damage import cut, edited, reweighted
 from fixtures.lattices import toy_head
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from soothsay.drafters.head import (
     HeadConfig,
@@ -168,36 +168,6 @@ def test_a_head_of_another_target_is_refused(folder: Path) -> None:
         load_head(folder, "abd")
     assert "\n" not in str(caught.value)
     assert "soothsay train-head" in str(caught.value)
-
-
-def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
-    """Damage to config.json."""
-
-    def damage(folder: Path) -> None:
-        facts = json.loads((folder / "config.json").read_text())
-        change(facts)
-        (folder / "config.json").write_text(json.dumps(facts))
-
-    return damage
-
-
-def reweighted(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
-    """Damage to model.safetensors, its container sound."""
-
-    def damage(folder: Path) -> None:
-        tensors = load_file(folder / "model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "model.safetensors")
-
-    return damage
-
-
-def cut(name: str) -> Callable[[Path], None]:
-    def damage(folder: Path) -> None:
-        data = (folder / name).read_bytes()
-        (folder / name).write_bytes(data[: len(data) // 2])
-
-    return damage
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {

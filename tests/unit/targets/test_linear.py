@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from soothsay.config import int8_products
-from soothsay.targets.linear import Int8Linear, Linear, lay_out, packed_rows
+from soothsay.targets.linear import BlockedLinear, Int8Linear, Linear, lay_out, packed_rows
 
 needs_packing = pytest.mark.skipif(
     not packed_rows(), reason="this CPU has no FBGEMM float16 kernel"
@@ -44,6 +44,26 @@ def test_keeps_leading_dimensions() -> None:
     x = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
     assert layer(x).shape == (2, 3, 24)
     torch.testing.assert_close(layer(x)[1], layer(x[1]))
+
+
+@needs_packing
+@pytest.mark.parametrize("width", [32, 256, 257, 2048])
+@pytest.mark.parametrize("biased", [True, False])
+def test_blocks_add_up(width: int, biased: bool) -> None:
+    weight, bias = random_weights(24, width)
+    layer = lay_out(weight, bias if biased else None, torch.float32, many_rows=True)
+    assert isinstance(layer, BlockedLinear)
+    x = torch.randn(2, 5, width, generator=torch.Generator().manual_seed(width))
+    kept = x.clone()
+    expected = x.double() @ weight.double().T + (bias.double() if biased else 0.0)
+    torch.testing.assert_close(layer(x).double(), expected, atol=2e-5, rtol=1e-5)
+    assert torch.equal(x, kept)
+
+
+def test_many_rows_of_another_dtype_need_no_blocks() -> None:
+    weight = torch.randn(8, 512, generator=torch.Generator().manual_seed(1))
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):  # float16 cannot hold these
+        assert isinstance(lay_out(weight, None, dtype, many_rows=True), Linear)
 
 
 def test_weights_float16_cannot_hold_stay_float32() -> None:
