@@ -8,14 +8,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from soothsay.cache.arena import Arena
 from soothsay.control.budget import Budget, FixedBudget
-from soothsay.drafters.drafter import Drafter, masks_of
+from soothsay.drafters.drafter import Drafter
+from soothsay.engine.drafting import Drafting
 from soothsay.engine.request import Delta, Request, Result
 from soothsay.engine.runner import Runner, Verdict
 from soothsay.engine.scheduler import Scheduler, SequenceState
@@ -28,7 +29,7 @@ from soothsay.speculate.verify import (
     rejection_walk,
     traversal_walk,
 )
-from soothsay.targets.target import Encoded, Target
+from soothsay.targets.target import Target
 from soothsay.types import FinishReason, Price, SequenceStats
 
 logger = logging.getLogger(__name__)
@@ -58,23 +59,25 @@ class Engine:
         sampled_rule: Literal["traversal", "rejection"] = "traversal",
     ) -> None:
         self.target = target
-        self.drafter = drafter
         self.budget = budget or FixedBudget(nodes=1)
         self.max_sequences = max_sequences
         self.stats = SequenceStats()  # of all finished sequences
-        masks = masks_of(drafter)
-        count = min(masks.sizes.masks, self.budget.max_masks) if masks else 0
-        mask_rows = self.budget.max_groups * count
-        rows = self.budget.max_nodes + mask_rows
+        self.drafting = Drafting(target, self.budget, drafter)
+        rows = self.budget.max_nodes + self.drafting.mask_rows
         self.scheduler = Scheduler(target.spec, max_sequences, rows)
         shape = target.arena_shape(self.scheduler.slots.size, self.scheduler.streams.size)
         self.arena = Arena(shape)
-        self._looks_ahead = mask_rows > 0
-        adapters = None
-        if masks is not None and mask_rows:
-            adapters = masks.laid_out(shape.dtype, target.device, count)
-        self.runner = Runner(target, self.arena, adapters)
+        self.runner = Runner(target, self.arena)
         self._sampled_walk = traversal_walk if sampled_rule == "traversal" else rejection_walk
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """Of sequences to come; running ones keep theirs."""
+        return self.drafting.current.drafter
+
+    @drafter.setter
+    def drafter(self, drafter: Drafter | None) -> None:
+        self.drafting.install(drafter)
 
     def submit(self, request: Request) -> int:
         """Queue a request → its sequence number, which every Delta of it carries."""
@@ -131,52 +134,12 @@ class Engine:
         for index, state in enumerate(states):
             state.stats.encode_seconds += (ended - started) / len(states)
             state.stats.cross_seconds += (ended - middle) / len(states)
-            self._open_draft(state, encoded.segment(index))
-
-    def _open_draft(self, state: SequenceState, encoded: Encoded) -> None:
-        if self.drafter is None or not state.request.speculate:
-            return
-        started = time.perf_counter()
-        choice = state.request.choice
-        prompt = [*state.prompt, *(choice.then if choice else ())]
-        try:
-            state.draft_state = self.drafter.open(encoded, prompt, state.request.hint)
-            state.drafting = True
-        except Exception:  # whatever a drafter does, the sequence goes on
-            self._drop_drafter(state)
-        state.stats.draft_seconds += time.perf_counter() - started
+            self.drafting.open(state, encoded.segment(index))
 
     # -- draft --------------------------------------------------------------------------------
 
     def _draft(self, plan: Plan) -> list[DraftTree]:
-        return [self._propose(state, plan.price) for state in plan.states]
-
-    def _propose(self, state: SequenceState, price: Price) -> DraftTree:
-        root = state.pending[-1]
-        if not state.drafting or state.choosing or price.safe_mode:
-            return DraftTree.root_only(root)
-        started = time.perf_counter()
-        try:
-            # Position and output limits cut the tree: the target's own token needs room as well.
-            tree = self.drafter.propose(state.draft_state, price).fitted(  # type: ignore[union-attr]
-                root=root,
-                vocab_size=self.target.spec.vocab_size,
-                max_nodes=price.nodes,
-                max_depth=state.remaining(self.target.spec.max_length) - 1,
-            )
-        except Exception:  # whatever a drafter does, the sequence goes on
-            self._drop_drafter(state)
-            tree = DraftTree.root_only(root)
-        if self._looks_ahead and price.groups and state.drafting:
-            tree = replace(tree, masks=tree.likely_ends(price.groups))
-        state.stats.draft_seconds += time.perf_counter() - started
-        return tree
-
-    def _drop_drafter(self, state: SequenceState) -> None:
-        logger.warning(
-            "the drafter failed: sequence %d goes on in safe mode", state.number, exc_info=True
-        )
-        state.drafting, state.draft_state = False, None
+        return [self.drafting.propose(state, plan.price) for state in plan.states]
 
     # -- verify -------------------------------------------------------------------------------
 
@@ -190,7 +153,7 @@ class Engine:
         before = self.runner.forward_seconds
         walks = [self._walk(state, tree) for state, tree in zip(states, trees, strict=True)]
         try:
-            verdicts = self.runner.verify(states, trees, walks)
+            verdicts = self.runner.verify(states, trees, walks, self.drafting.current.adapters)
         except Exception as error:
             found: dict[int, Verdict] = {}
             alone = dict(zip([s.number for s in states], trees, strict=True))
@@ -249,6 +212,7 @@ class Engine:
             if state.finish is not None:
                 self.scheduler.release(state)
                 self.stats.add(state.stats)
+                self.drafting.finished(state)
                 deltas.append(Delta(state.number, tokens, state.result()))
             elif tokens:
                 deltas.append(Delta(state.number, tokens))
@@ -274,15 +238,8 @@ class Engine:
         state.tokens += tokens
         if state.finish is None and state.remaining(self.target.spec.max_length) <= 0:
             state.finish = FinishReason.LENGTH
-        if state.finish is None and state.drafting:
-            started = time.perf_counter()
-            try:
-                self.drafter.advance(state.draft_state, tokens)  # type: ignore[union-attr]
-                if verdict.ahead is not None:
-                    self.drafter.foresee(state.draft_state, verdict.ahead, verdict.passed)  # type: ignore[union-attr]
-            except Exception:  # whatever a drafter does, the sequence goes on
-                self._drop_drafter(state)
-            state.stats.draft_seconds += time.perf_counter() - started
+        if state.finish is None:
+            self.drafting.advance(state, tokens, verdict)
         return tuple(tokens)
 
 

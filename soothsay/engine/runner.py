@@ -65,11 +65,9 @@ class _Trial:
 class Runner:
     """Runs the target on behalf of the engine; holds the arena it was lent, no sequence."""
 
-    def __init__(self, target: Target, arena: Arena, adapters: Adapters | None = None) -> None:
-        """adapters: of the masks that trees may ask for."""
+    def __init__(self, target: Target, arena: Arena) -> None:
         self._target = target
         self._arena = arena
-        self._adapters = adapters
         self.forward_seconds = 0.0  # time inside the target, all calls together
 
     def verify(
@@ -77,9 +75,11 @@ class Runner:
         states: Sequence[SequenceState],
         trees: Sequence[DraftTree],
         walks: Sequence[GreedyWalk | SampledWalk],
+        adapters: Adapters | None = None,
     ) -> list[Verdict]:
-        """One target forward over all trees → one verdict a sequence, in order."""
-        batch, first_rows = flatten(states, trees, self._target.device, self._adapters)
+        """One target forward over all trees → one verdict a sequence, in order. adapters: of the
+        masks that trees may ask for."""
+        batch, first_rows = flatten(states, trees, self._target.device, adapters)
         started = time.perf_counter()
         hidden = self._target.forward_tree(batch, self._arena)
         self.forward_seconds += time.perf_counter() - started
@@ -93,23 +93,7 @@ class Runner:
             self._wave(open_trials, hidden)
             for trial in open_trials:
                 _advance(trial)
-        return [self._with_masks(trial, hidden) for trial in trials]
-
-    def _with_masks(self, trial: _Trial, hidden: Tensor) -> Verdict:
-        """The verdict, and what stands at the masks nearest to the step's end."""
-        verdict, tree = trial.verdict, trial.tree
-        assert verdict is not None
-        if self._adapters is None or not tree.masks:
-            return verdict
-        count = self._adapters.count
-        path = (0, *verdict.acceptance.path)
-        for passed, node in enumerate(reversed(path)):  # masks of an earlier node see as far
-            if node in tree.masks and passed < count:
-                first = len(tree.tokens) + tree.masks.index(node) * count
-                start = trial.first_row + first
-                ahead = hidden[start + passed : start + count]
-                return replace(verdict, ahead=ahead, passed=passed)
-        return verdict
+        return [_with_masks(trial, hidden, adapters) for trial in trials]
 
     def _wave(self, trials: list[_Trial], hidden: Tensor) -> None:
         """Logits, filtered and (if greedy) decided, for what is asked and what likely will be."""
@@ -129,6 +113,23 @@ class Runner:
             trial.rows.update(zip(nodes, part, strict=True))
             if trial.state.sampling.greedy:
                 trial.choices.update(zip(nodes, greedy_choice(part), strict=True))
+
+
+def _with_masks(trial: _Trial, hidden: Tensor, adapters: Adapters | None) -> Verdict:
+    """The verdict, and what stands at the masks nearest to the step's end."""
+    verdict, tree = trial.verdict, trial.tree
+    assert verdict is not None
+    if adapters is None or not tree.masks:
+        return verdict
+    count = adapters.count
+    path = (0, *verdict.acceptance.path)
+    for passed, node in enumerate(reversed(path)):  # masks of an earlier node see as far
+        if node in tree.masks and passed < count:
+            first = len(tree.tokens) + tree.masks.index(node) * count
+            start = trial.first_row + first
+            ahead = hidden[start + passed : start + count]
+            return replace(verdict, ahead=ahead, passed=passed)
+    return verdict
 
 
 def flatten(

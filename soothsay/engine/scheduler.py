@@ -33,6 +33,7 @@ class SequenceState:
     log_probs: list[float] = field(default_factory=list)
     choice_probability: float | None = None
     choosing: bool = False  # the prompt is not complete yet
+    installed: Any = None  # what it was opened with (engine/drafting.py)
     drafting: bool = False
     draft_state: Any = None  # the drafter's own
     chooser: RngChooser = field(default_factory=RngChooser)

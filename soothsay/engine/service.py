@@ -8,11 +8,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from soothsay.drafters.drafter import Drafter
 from soothsay.engine.engine import Engine
 from soothsay.engine.request import Delta, Request, Result
+from soothsay.engine.rollout import SEQUENCES, Rollout
 from soothsay.types import SoothsayError
 
 
@@ -57,6 +60,25 @@ class _Abort:
     stream: TokenStream
 
 
+@dataclass(slots=True, eq=False)
+class Probation:
+    """What became of a drafter that was handed to a running engine."""
+
+    _decided: Future[bool] = field(default_factory=Future)
+
+    def kept(self, timeout: float | None = None) -> bool:
+        """Wait until it is decided. TimeoutError after so many seconds; SoothsayError if the
+        engine ended, or another drafter came, before."""
+        return self._decided.result(timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class _TryDrafter:
+    drafter: Drafter | None
+    sequences: int
+    probation: Probation
+
+
 class _Close:
     """The last message."""
 
@@ -66,8 +88,11 @@ class EngineService:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._messages: queue.SimpleQueue[TokenStream | _Abort | _Close] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[TokenStream | _Abort | _TryDrafter | _Close] = (
+            queue.SimpleQueue()
+        )
         self._streams: dict[int, TokenStream] = {}
+        self._trial: tuple[Rollout, Probation] | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="soothsay-device", daemon=True)
 
@@ -92,6 +117,16 @@ class EngineService:
             self._fail_rest(SoothsayError("the engine is not running"))
         return stream
 
+    def try_drafter(self, drafter: Drafter | None, sequences: int = SEQUENCES) -> Probation:
+        """Draft new sequences with another drafter, and take it back if it does worse; from any
+        thread. sequences: finished with the old one, then with the new one, before they are
+        compared. No sequence is interrupted, and no output changes."""
+        probation = Probation()
+        self._messages.put(_TryDrafter(drafter, sequences, probation))
+        if not self._thread.is_alive():
+            self._fail_rest(SoothsayError("the engine is not running"))
+        return probation
+
     def _run(self) -> None:
         reason = SoothsayError("the engine was shut down")
         try:
@@ -99,6 +134,7 @@ class EngineService:
                 self._take_messages()
                 if not self._engine.scheduler.idle:
                     self._deliver(self._engine.step())
+                    self._watch_trial()
         except Exception as error:  # the device is gone: nobody may wait for ever
             reason = SoothsayError(f"the engine stopped: {type(error).__name__}: {error}")
             raise
@@ -114,8 +150,39 @@ class EngineService:
                 return
             if isinstance(message, _Abort):
                 self._abort(message.stream)
+            elif isinstance(message, _TryDrafter):
+                self._start_trial(message)
             else:
                 self._accept(message)
+
+    def _start_trial(self, wanted: _TryDrafter) -> None:
+        self._end_trial(SoothsayError("another drafter came before this one was judged"))
+        try:
+            rollout = Rollout(self._engine.drafting, wanted.drafter, wanted.sequences)
+            self._trial = rollout, wanted.probation
+            self._watch_trial()
+        except Exception as error:  # whatever a caller hands in, the sequences go on
+            self._trial = None
+            wanted.probation._decided.set_exception(error)
+
+    def _watch_trial(self) -> None:
+        if self._trial is None:
+            return
+        rollout, probation = self._trial
+        try:
+            kept = rollout.watch()
+        except Exception as error:
+            self._trial = None
+            probation._decided.set_exception(error)
+            return
+        if kept is not None:
+            self._trial = None
+            probation._decided.set_result(kept)
+
+    def _end_trial(self, reason: SoothsayError) -> None:
+        if self._trial is not None:
+            self._trial[1]._decided.set_exception(reason)
+            self._trial = None
 
     def _accept(self, stream: TokenStream) -> None:
         try:
@@ -139,9 +206,12 @@ class EngineService:
 
     def _fail_rest(self, reason: SoothsayError) -> None:
         """Tell everyone still waiting, accepted or not, that nothing more will come."""
+        self._end_trial(reason)
         for number in list(self._streams):
             self._streams.pop(number)._deltas.put(reason)
         while not self._messages.empty():
             message = self._messages.get()
             if isinstance(message, TokenStream):
                 message._deltas.put(reason)
+            elif isinstance(message, _TryDrafter):
+                message.probation._decided.set_exception(reason)

@@ -177,8 +177,8 @@ def verify(
 ) -> tuple[list[Verdict], Scripted]:
     target = Scripted()
     made = None if masks is None else adapters(masks)
-    runner = Runner(target, None, made)  # type: ignore[arg-type]
-    return runner.verify(states, trees, [greedy_walk(t, END) for t in trees]), target
+    runner = Runner(target, None)  # type: ignore[arg-type]
+    return runner.verify(states, trees, [greedy_walk(t, END) for t in trees], made), target
 
 
 # A chain 4, 5, 6 of which all is accepted, and a wrong token below it.
