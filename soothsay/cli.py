@@ -44,7 +44,7 @@ from soothsay.output import (
     write_stdout,
 )
 from soothsay.targets.load import available, resolve
-from soothsay.train.command import train_head
+from soothsay.train.command import adapt_drafters, train_head
 from soothsay.transcribe import (
     DEFAULT_GROUPS,
     DEFAULT_MASKS,
@@ -63,6 +63,7 @@ app = typer.Typer(
 bench_app = typer.Typer(help="Measure. Everything compared runs in turn in one run.")
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.command("train-head")(train_head)
+app.command("adapt")(adapt_drafters)
 
 Model = Annotated[str, typer.Option(help="A model's name, or a directory with its weights.")]
 Dtype = Annotated[

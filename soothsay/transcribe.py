@@ -194,7 +194,7 @@ class Recogniser:
             len(cuts), self.engine.max_sequences, first_alone=options.language is None
         ):
             if results and options.language is None:
-                options = self._with_language(options, results[0])
+                options = replace(options, language=self.language_of(results[0]))
             results += self.run(
                 [self.request(cuts[i].samples, _drawing(options, i)) for i in batch]
             )
@@ -218,10 +218,10 @@ class Recogniser:
                 raise SoothsayError(f"decoding failed: {result.error}")
         return results
 
-    def _with_language(self, options: Options, first: Result) -> Options:
+    def language_of(self, result: Result) -> str | None:
+        """The language of its prompt; None for a target that knows one alone."""
         codes = {token: code for code, token in self.tokens.languages.items()}
-        language = next((codes[token] for token in first.prompt if token in codes), None)
-        return replace(options, language=language)
+        return next((codes[token] for token in result.prompt if token in codes), None)
 
     def _join(
         self, cuts: Sequence[Window], results: Sequence[Result], options: Options
@@ -235,7 +235,7 @@ class Recogniser:
             segments += segments_of(
                 result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores
             )
-        language = options.language or self._with_language(options, results[0]).language or "en"
+        language = options.language or self.language_of(results[0]) or "en"
         return Transcript(
             task=options.task,
             language=language,

@@ -1,4 +1,5 @@
-"""`soothsay train-head`: label, train and evaluate, each stage resumable on its own."""
+"""`soothsay train-head`: label, train and evaluate, each stage resumable on its own; and
+`soothsay adapt`, which goes on from a trained drafter with a service's own audio."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import typer
 from soothsay.console import clear_errors, print_report, progress
 from soothsay.targets.load import resolve
 from soothsay.train import lattice_stages, lookahead_stages
+from soothsay.train.adapt import Adaptation, adapt
 from soothsay.train.distil import label
 from soothsay.train.job import Job
 from soothsay.train.loop import STEPS, TrainSettings
@@ -84,3 +86,50 @@ def train_head(
                     stages.train(job, update)
             figures |= stages.evaluate(job)
     print_report(figures, as_json)
+
+
+def adapt_drafters(
+    manifest: Annotated[Path, typer.Option(help="The service's recent audio; needs no text.")],
+    guard: Annotated[Path, typer.Option(help="Audio that must not be drafted worse.")],
+    work: Annotated[Path, typer.Option(help="Labels and checkpoints go there.")],
+    out: Annotated[Path, typer.Option(help="The adapted drafters' new directory.")],
+    rehearse: Annotated[
+        list[Path] | None, typer.Option(help="Other audio to mix in, so that it stays known.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="A model's name, or its directory.")] = "base",
+    kind: Annotated[Kind, typer.Option(help="Lattice head, or look-ahead masks.")] = Kind.LATTICE,
+    start: Annotated[
+        Path | None, typer.Option(help="Drafters to go on from (default: those that ship).")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="Of order, masks and weights.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Labelling processes.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON on stdout.")] = False,
+) -> None:
+    """Adapt drafters to a service's own audio. Exits 1, and writes nothing, where they draft it no
+    better than before or lose more than 2 % on the guard."""
+    logging.getLogger("soothsay.train").setLevel(logging.INFO)
+    if threads:
+        torch.set_num_threads(threads)
+    with clear_errors():
+        stages = lattice_stages if kind is Kind.LATTICE else lookahead_stages
+        settings = TrainSettings(
+            steps=steps, seed=seed, evaluate_every=max(1, steps // 6), **stages.SETTINGS
+        )
+        wanted = Adaptation(
+            model=model,
+            recent=manifest,
+            guard=guard,
+            work=work,
+            out=out,
+            kind=str(kind),
+            start=start,
+            rehearse=rehearse or [],
+            settings=settings,
+            workers=workers,
+        )
+        figures = adapt(wanted, progress)
+    print_report(figures, as_json)
+    if not figures["adopted"]:
+        raise typer.Exit(1)

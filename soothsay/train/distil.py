@@ -92,7 +92,7 @@ class Labeller:
             starts=torch.from_numpy(aligned.starts),
             soft_tokens=soft.indices.int(),
             soft_probs=soft.values.half(),
-            language=window.language,
+            language=window.language or self.recogniser.language_of(result) or "en",
             held_out=window.held_out,
             audio_positions=positions,
         )

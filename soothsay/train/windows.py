@@ -24,6 +24,7 @@ GAP_SECONDS = 0.3  # of silence between clips
 ALONE = 0.35  # share of the windows that hold a single clip
 TIMED = 0.2  # share of the windows that are labelled with timestamps
 HELD_OUT = 0.04  # share of the speakers, or of the clips where speakers are unknown
+RECENT_HELD_OUT = 0.2  # share of the clips of a service's own audio
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class TrainingWindow:
     timed: bool = False
 
     @property
-    def language(self) -> str:
-        return self.clips[0].language or "en"
+    def language(self) -> str | None:
+        """None where the manifest leaves it to the target."""
+        return self.clips[0].language
 
     def samples(self) -> Samples:
         """At most 30 s of audio. AudioError names a file that cannot be read."""
@@ -86,6 +88,16 @@ def plan_windows(
             else [*planned[:-1], replace(planned[-1], held_out=True, disturbance=None)]
         )
     return planned
+
+
+def plan_recent(manifest: Path, held_out: float = RECENT_HELD_OUT) -> list[TrainingWindow]:
+    """Every clip as a service hears it: alone, undisturbed. A share of the clips is held out,
+    whoever speaks: the same voices will be heard again."""
+    clips = sorted(read_manifest(manifest), key=lambda clip: _fraction(clip.id))
+    kept = max(1, round(held_out * len(clips)))
+    if kept >= len(clips):
+        raise OptionError(f"{manifest} holds too little audio: two clips at the least")
+    return [TrainingWindow((clip,), place < kept) for place, clip in enumerate(clips)]
 
 
 def _window(clips: list[Clip], held_out: bool, noises: Sequence[Clip]) -> TrainingWindow:
