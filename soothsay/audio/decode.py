@@ -159,13 +159,14 @@ def _mono(frames: Iterator[AudioFrame]) -> Iterator[tuple[int, Samples]]:
     for (_, _, rate), alike in groupby(frames, key=kind):
         if rate < _MIN_RATE:
             raise AudioError(f"its sample rate of {rate} Hz is too low for speech")
-        converter = AudioResampler(format="fltp", rate=rate)
+        # Interleaved, because reading the planes of eight channels and more crashes PyAV 18.
+        converter = AudioResampler(format="flt", rate=rate)
         for frame in alike:
             frame.pts = None  # gaps in time stamps are no reason to stop
             for converted in converter.resample(frame):
-                planes = converted.to_ndarray()
-                np.nan_to_num(planes, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
-                yield rate, np.clip(planes, -1.0, 1.0).mean(0, dtype=np.float32)
+                channels = converted.to_ndarray().reshape(-1, converted.layout.nb_channels)
+                np.nan_to_num(channels, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+                yield rate, np.clip(channels, -1.0, 1.0).mean(1, dtype=np.float32)
 
 
 def _at_16_khz(blocks: Iterator[tuple[int, Samples]]) -> Iterator[Samples]:

@@ -16,7 +16,7 @@ from soothsay.drafters.drafter import Drafter, LooksAhead
 from soothsay.targets.target import Encoded
 from soothsay.types import Price
 
-NODE_BUDGETS = (1, 2, 4, 8, 16, 32)
+NODE_BUDGETS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Heard(Protocol):
