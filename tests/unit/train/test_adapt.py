@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from soothsay.bench.workload import CLIPS, read_manifest
 from soothsay.drafters.choose import choose_drafter, shipped_head
+from soothsay.drafters.files import save
 from soothsay.targets.load import resolve
 from soothsay.text.tokens import WhisperTokens
 from soothsay.train import adapt as adaptation
@@ -70,6 +73,24 @@ def test_a_clip_of_unknown_language_is_left_to_the_target(tmp_path: Path) -> Non
     assert [w.language for w in plan_recent(path)] == [None, None]
 
 
+def test_part_of_the_way_lies_between(tmp_path: Path) -> None:
+    start, new = tmp_path / "start", tmp_path / "new"
+    vocabulary = torch.tensor([1, 2], dtype=torch.int32)
+    for folder, weight, known in ((start, 1.0, vocabulary[:1]), (new, 3.0, vocabulary)):
+        save(
+            folder,
+            "lattice",
+            {"provenance": {}},
+            {"w": torch.full((2, 2), weight), "vocabulary": known},
+        )
+    mixed = adaptation._part_of_the_way(start, new, 0.5, "lattice")
+    tensors = load_file(mixed / "model.safetensors")
+    assert tensors["w"].tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert tensors["vocabulary"].tolist() == [1, 2]
+    facts = json.loads((mixed / "config.json").read_text())
+    assert facts == {"kind": "lattice", "provenance": {"share_of_new_weights": 0.5}}
+
+
 def test_labels_of_other_audio_have_another_name(tmp_path: Path) -> None:
     windows = plan_recent(CLIPS)
     assert _digest(windows) == _digest(plan_recent(CLIPS))
@@ -114,7 +135,9 @@ def test_adapted_drafters_are_written_only_if_they_are_better(
     monkeypatch.setattr(adaptation, "label", label_here)
     figures = adapt(wanted(tmp_path, kind=kind), no_bar)
     assert figures["windows"] == {"recent": 2, "guard": 8, "learned": 6}
-    assert figures["adopted"] == better(figures["before"], figures["after"])
+    passed = [row["share"] for row in figures["tried"] if better(figures["before"], row)]
+    assert figures["share"] == (passed[0] if passed else None)
+    assert figures["adopted"] == bool(passed)
     assert (tmp_path / "out").exists() == figures["adopted"]
     monkeypatch.setattr(adaptation, "better", lambda before, after: True)
     figures = adapt(wanted(tmp_path, kind=kind), no_bar)  # goes on from its labels and checkpoint
