@@ -117,6 +117,12 @@ def transcribe(
         str | None,
         typer.Option(help="none or segment (default: segment where the format has times)."),
     ] = None,
+    vad: Annotated[
+        bool,
+        typer.Option(
+            "--vad/--no-vad", help="Decode only where somebody speaks, in windows cut at pauses."
+        ),
+    ] = True,
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "text",
     as_json: Json = False,
     stats: Annotated[
@@ -141,6 +147,7 @@ def transcribe(
             timestamps=timestamps or ("segment" if format in TIMED_FORMATS else "none"),
             sampling=Sampling(temperature=temperature, seed=seed),
             log_probs=format == "verbose_json",
+            vad=vad,
         )
         recogniser = _recogniser(model, threads, drafter=speculate, dtype=dtype, nodes=nodes)
         recogniser.check(options)
@@ -171,12 +178,19 @@ def _transcribe_one(recogniser: Recogniser, file: Path, options: Options) -> Tra
     waveform = decode(file)
     warnings = list(waveform.warnings)
     seconds = len(waveform.samples) / waveform.sample_rate
-    if options.timestamps != "none" and seconds > WINDOW_SECONDS:
+    if not options.vad and options.timestamps != "none" and seconds > WINDOW_SECONDS:
         warnings.append(f"with timestamps, words at the cuts every {WINDOW_SECONDS} s may be lost")
     for warning in warnings:
-        errors.print(f"soothsay: {shown(file)}: warning: {warning}", markup=False, soft_wrap=True)
+        _warn(file, warning)
     with progress(shown(Path(file.name)), round(seconds), "s") as update:
-        return recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))
+        done = recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))
+    if not done.results:
+        _warn(file, "no speech was heard (--no-vad decodes all of it)")
+    return done
+
+
+def _warn(file: Path, warning: str) -> None:
+    errors.print(f"soothsay: {shown(file)}: warning: {warning}", markup=False, soft_wrap=True)
 
 
 def _print_stats(file: Path, done: Transcription) -> None:

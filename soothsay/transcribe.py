@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from soothsay.audio.features import log_mel
 from soothsay.audio.segments import Window, windows
+from soothsay.audio.vad import SpeechRule
 from soothsay.config import resolve_dtype, resolve_encoder_dtype
 from soothsay.control.budget import FixedBudget
 from soothsay.drafters.choose import choose_drafter, shipped_head
@@ -55,6 +56,7 @@ class Options:
     sampling: Sampling = Sampling()
     speculate: bool = True
     log_probs: bool = False  # whether segments carry the mean log-probability of their window
+    vad: bool = True  # whether only speech is decoded, in windows cut at pauses
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -72,7 +74,7 @@ class Transcription:
     """A transcript, what it was made from, and what it cost. Times in seconds."""
 
     transcript: Transcript
-    results: tuple[Result, ...]  # one a window
+    results: tuple[Result, ...]  # one a window; none, where nobody speaks
     stats: SequenceStats
     audio_seconds: float
     wall_seconds: float
@@ -188,7 +190,7 @@ class Recogniser:
         The language, where it is open, is decided on the first window and kept for all.
         """
         started = time.perf_counter()
-        cuts = windows(samples)
+        cuts = list(windows([samples], SpeechRule() if options.vad else None))
         results: list[Result] = []
         for batch in _batches(
             len(cuts), self.engine.max_sequences, first_alone=options.language is None
@@ -203,7 +205,7 @@ class Recogniser:
         for result in results:
             stats.add(result.stats)
         return Transcription(
-            transcript=self._join(cuts, results, options),
+            transcript=self._join(cuts, results, options, len(samples) / SAMPLE_RATE),
             results=tuple(results),
             stats=stats,
             audio_seconds=len(samples) / SAMPLE_RATE,
@@ -224,7 +226,11 @@ class Recogniser:
         return next((codes[token] for token in result.prompt if token in codes), None)
 
     def _join(
-        self, cuts: Sequence[Window], results: Sequence[Result], options: Options
+        self,
+        cuts: Sequence[Window],
+        results: Sequence[Result],
+        options: Options,
+        seconds: float,
     ) -> Transcript:
         segments: list[TextSegment] = []
         for cut, result in zip(cuts, results, strict=True):
@@ -235,11 +241,12 @@ class Recogniser:
             segments += segments_of(
                 result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores
             )
-        language = options.language or self.language_of(results[0]) or "en"
+        heard = self.language_of(results[0]) if results else None
+        language = options.language or heard or ("und" if self.tokens.multilingual else "en")
         return Transcript(
             task=options.task,
             language=language,
-            duration=cuts[-1].end_seconds,
+            duration=seconds,
             segments=tuple(segments),
         )
 
@@ -266,7 +273,7 @@ def _drawing(options: Options, window: int) -> Options:
 
 def _batches(windows: int, size: int, first_alone: bool) -> list[range]:
     """Indices of the windows to run together; the first alone where it decides the language."""
-    first = [range(1)] if first_alone else []
+    first = [range(1)] if first_alone and windows else []
     return first + [
         range(start, min(start + size, windows)) for start in range(len(first), windows, size)
     ]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import wave
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,21 @@ def test_formats(model: str, format: str, beginning: str) -> None:
     result = run(*arguments, CLIP)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(beginning)
+
+
+def test_silence_gives_no_text_and_says_so(model: str, tmp_path: Path) -> None:
+    silence = tmp_path / "silence.wav"
+    with wave.open(str(silence), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bytes(2 * 32_000))
+    result = run("transcribe", "--model", model, silence)
+    assert (result.exit_code, result.stdout) == (0, "\n")
+    (line,) = said(result.stderr)
+    assert "no speech was heard" in line
+    decoded = run("transcribe", "--model", model, "--no-vad", silence)
+    assert len(decoded.stdout) > 1
 
 
 def test_output_directory_and_resume(model: str, tmp_path: Path) -> None:

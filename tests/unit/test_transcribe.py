@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fixtures.model_directory import write_toy_model
 
+from soothsay.bench.workload import CLIPS, read_manifest
 from soothsay.reference import Reference
 from soothsay.targets.load import ModelFiles, resolve
 from soothsay.text.tokens import WhisperTokens
@@ -34,7 +35,7 @@ def test_windows_are_decoded_as_if_alone(
     files: ModelFiles, recogniser: Recogniser, timestamps: str
 ) -> None:
     """Three and a half windows in an engine of two places, against the slow reference."""
-    samples, options = noise(100), Options(timestamps=timestamps)
+    samples, options = noise(100), Options(timestamps=timestamps, vad=False)
     heard: list[float] = []
     done = recogniser.transcribe(samples, options, heard.append)
     assert len(done.results) == 4
@@ -53,7 +54,7 @@ def test_windows_are_decoded_as_if_alone(
 
 
 def test_stats_add_up(recogniser: Recogniser) -> None:
-    done = recogniser.transcribe(noise(40))
+    done = recogniser.transcribe(noise(40), Options(vad=False))
     figures = done.figures()
     assert figures["tokens"] == sum(r.stats.tokens for r in done.results)
     assert figures["target_forwards"] == sum(r.stats.target_forwards for r in done.results)
@@ -62,7 +63,7 @@ def test_stats_add_up(recogniser: Recogniser) -> None:
 
 @pytest.mark.parametrize("wanted", [False, True])
 def test_segments_carry_their_windows_scores(recogniser: Recogniser, wanted: bool) -> None:
-    done = recogniser.transcribe(noise(31), Options(log_probs=wanted))
+    done = recogniser.transcribe(noise(31), Options(log_probs=wanted, vad=False))
     for segment in done.transcript.segments:
         (result,) = [r for r in done.results if set(segment.tokens) <= set(r.tokens)][:1]
         assert segment.scores.temperature == 0.0
@@ -75,7 +76,7 @@ def test_segments_carry_their_windows_scores(recogniser: Recogniser, wanted: boo
 
 def test_a_seed_repeats_a_file_but_not_a_window(recogniser: Recogniser) -> None:
     twice = np.concatenate([noise(30), noise(30)])
-    options = Options(language="en", sampling=Sampling(temperature=1.0, seed=5))
+    options = Options(language="en", sampling=Sampling(temperature=1.0, seed=5), vad=False)
     one, other = (recogniser.transcribe(twice, options).results for _ in range(2))
     assert [r.tokens for r in one] == [r.tokens for r in other]
     assert one[0].tokens != one[1].tokens
@@ -86,6 +87,27 @@ def test_nothing_to_hear(recogniser: Recogniser) -> None:
         recogniser.transcribe(np.zeros(0, np.float32))
 
 
+@pytest.mark.parametrize("language", [None, "en"])
+def test_where_nobody_speaks_there_is_no_text(recogniser: Recogniser, language: str | None) -> None:
+    done = recogniser.transcribe(noise(40), Options(language=language))
+    assert done.results == ()
+    assert done.transcript.segments == ()
+    assert (done.transcript.text, done.transcript.duration) == ("", 40.0)
+    assert done.figures()["tokens"] == 0
+
+
+def test_pauses_part_windows_and_silence_is_left_out(recogniser: Recogniser) -> None:
+    """Two clips of speech, 40 s of silence between them."""
+    clips = [clip.samples() for clip in read_manifest(CLIPS)[:2]]
+    quiet = np.zeros(40 * 16_000, np.float32)
+    done = recogniser.transcribe(np.concatenate([clips[0], quiet, clips[1]]))
+    assert len(done.results) == 2
+    between = (len(clips[0]) + len(quiet)) / 16_000
+    starts = [segment.window_start for segment in done.transcript.segments]
+    assert starts[0] == pytest.approx(0.0, abs=0.5)
+    assert starts[-1] == pytest.approx(between, abs=0.5)
+
+
 def test_a_failed_window_is_an_error(
     recogniser: Recogniser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +116,7 @@ def test_a_failed_window_is_an_error(
 
     monkeypatch.setattr(recogniser.target, "forward_tree", broken)
     with pytest.raises(SoothsayError, match="decoding failed: RuntimeError: no memory"):
-        recogniser.transcribe(noise(1))
+        recogniser.transcribe(noise(1), Options(vad=False))
     recogniser.engine.scheduler.check_integrity()
 
 
