@@ -64,19 +64,22 @@ class Drafting:
         count = min(masks.sizes.masks, self._budget.max_masks)
         return masks.laid_out(self._target.dtype, self._target.device, count)
 
-    def open(self, state: SequenceState, encoded: Encoded) -> None:
-        """Let the drafter read what the encoder heard."""
+    def open(
+        self, state: SequenceState, encoded: Encoded, hint: Sequence[int] | None = None
+    ) -> None:
+        """Let the drafter read what the encoder heard. hint: an earlier attempt, else the request's
+        own; a sequence that starts over keeps the drafter it had."""
         if not state.request.speculate:
             return
-        state.installed = self.current
-        drafter = self.current.drafter
+        state.installed = state.installed or self.current
+        drafter: Drafter | None = state.installed.drafter
         if drafter is None:
             return
         started = time.perf_counter()
-        choice = state.request.choice
+        choice = state.request.choice if state.choosing else None
         prompt = [*state.prompt, *(choice.then if choice else ())]
         try:
-            state.draft_state = drafter.open(encoded, prompt, state.request.hint)
+            state.draft_state = drafter.open(encoded, prompt, hint or state.request.hint)
             state.drafting = True
         except Exception:
             self._give_up(state)

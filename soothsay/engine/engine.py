@@ -134,6 +134,7 @@ class Engine:
         for index, state in enumerate(states):
             state.stats.encode_seconds += (ended - started) / len(states)
             state.stats.cross_seconds += (ended - middle) / len(states)
+            state.encoded = encoded.segment(index) if state.request.retry else None
             self.drafting.open(state, encoded.segment(index))
 
     # -- draft --------------------------------------------------------------------------------
@@ -213,8 +214,11 @@ class Engine:
                 self.scheduler.release(state)
                 self.stats.add(state.stats)
                 self.drafting.finished(state)
-                deltas.append(Delta(state.number, tokens, state.result()))
-            elif tokens:
+                result = state.result()
+                if state.request.retry:
+                    tokens = result.tokens
+                deltas.append(Delta(state.number, tokens, result))
+            elif tokens and not state.request.retry:  # might still be taken back
                 deltas.append(Delta(state.number, tokens))
         if self.scheduler.idle:
             self.scheduler.check_integrity()
@@ -226,6 +230,8 @@ class Engine:
         tokens = [tree.tokens[node] for node in path] + ([] if own is None else [own])
         state.committed += len(state.pending) + len(path)
         state.stats.target_forwards += 1
+        if verdict.probe is not None:
+            state.probe_probability = verdict.probe
         if state.choosing:
             state.complete_prompt(tokens[0], verdict.log_probs[0])
             return ()
@@ -240,7 +246,22 @@ class Engine:
             state.finish = FinishReason.LENGTH
         if state.finish is None:
             self.drafting.advance(state, tokens, verdict)
+        else:
+            self._judge(state)
         return tuple(tokens)
+
+    def _judge(self, state: SequenceState) -> None:
+        """A text has ended: let its request's rule decide whether it is decoded once more."""
+        try:
+            again = state.judge()
+        except Exception as error:  # whatever a caller's rule does, the others go on
+            logger.warning("the retry rule of sequence %d failed", state.number, exc_info=error)
+            state.finish = FinishReason.ERROR
+            state.error = f"{type(error).__name__}: {error}"
+            return
+        if again:
+            assert state.encoded is not None
+            self.drafting.open(state, state.encoded, hint=state.attempts[-1].tokens)
 
 
 def rows_to_move(state: SequenceState, path: Sequence[int]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch import Tensor
 
@@ -23,6 +24,37 @@ class PromptChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One decoding of a segment; fields as in Result."""
+
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    finish: FinishReason
+    sampling: Sampling
+    probe_probability: float | None
+
+
+class RetryRule(Protocol):
+    """Whether a finished text is good enough. The scheduler keeps what was tried."""
+
+    def again(self, attempts: Sequence[Attempt]) -> Sampling | None:
+        """How to decode the segment once more, after these attempts; None: it is enough."""
+        ...
+
+    def best(self, attempts: Sequence[Attempt]) -> Attempt:
+        """Which of them is the result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The probability of `token`, whatever the logit rules, after the prompt's `position`."""
+
+    position: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One segment to decode.
 
@@ -34,6 +66,8 @@ class Request:
     hint:       an earlier hypothesis of this audio, for drafters that can use one.
     speculate:  False decodes plainly, whatever drafter and budget the engine has.
     log_probs:  whether the result carries the log-probability of each token.
+    probe:      a probability to take along the way (Whisper: that nobody speaks).
+    retry:      decodes again what it finds too poor; tokens then come all at once, at the end.
     """
 
     features: Tensor
@@ -46,6 +80,8 @@ class Request:
     hint: Sequence[int] | None = None
     speculate: bool = True
     log_probs: bool = False
+    probe: Probe | None = None
+    retry: RetryRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +92,7 @@ class Result:
     prompt:    the prompt as it was in the end (a choice completed).
     choice_probability: of the chosen prompt token among its alternatives; None without a choice.
     log_probs: of each token, and of end-of-text where written, under the filtered target.
+    sampling:  of the attempt that these tokens are from; attempts: how many there were.
     """
 
     tokens: tuple[int, ...]
@@ -65,6 +102,9 @@ class Result:
     choice_probability: float | None = None
     log_probs: tuple[float, ...] = ()
     error: str | None = None
+    probe_probability: float | None = None
+    sampling: Sampling = Sampling()
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

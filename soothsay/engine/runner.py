@@ -32,12 +32,14 @@ class Verdict:
     log_probs: of the accepted path and the target's own token, where the request wants them.
     ahead: (J, width) final states of the masks behind the step's end; None where none stood;
     passed: how many masks of their row came before them.
+    probe: the probability that the request asks for, where this step came by its position.
     """
 
     acceptance: Acceptance
     log_probs: tuple[float, ...] = ()
     ahead: Tensor | None = None
     passed: int = 0
+    probe: float | None = None
 
 
 @dataclass(slots=True)
@@ -93,7 +95,21 @@ class Runner:
             self._wave(open_trials, hidden)
             for trial in open_trials:
                 _advance(trial)
-        return [_with_masks(trial, hidden, adapters) for trial in trials]
+        return [
+            self._with_probe(trial, _with_masks(trial, hidden, adapters), hidden)
+            for trial in trials
+        ]
+
+    def _with_probe(self, trial: _Trial, verdict: Verdict, hidden: Tensor) -> Verdict:
+        state, probe = trial.state, trial.state.request.probe
+        if probe is None or state.probe_probability is not None:
+            return verdict
+        behind = state.committed + len(state.pending) - 1 - probe.position  # rows before the root
+        if not 0 <= behind < len(state.pending):
+            return verdict
+        row = trial.first_row - behind
+        chances = torch.softmax(self._target.logits(hidden[row : row + 1])[0].float(), -1)
+        return replace(verdict, probe=float(chances[probe.token]))
 
     def _wave(self, trials: list[_Trial], hidden: Tensor) -> None:
         """Logits, filtered and (if greedy) decided, for what is asked and what likely will be."""
@@ -238,7 +254,8 @@ def _advance(trial: _Trial) -> None:
 
 
 def _log_probs(trial: _Trial, acceptance: Acceptance) -> tuple[float, ...]:
-    if not (trial.state.request.log_probs or trial.state.choosing):
+    request = trial.state.request
+    if not (request.log_probs or request.retry or trial.state.choosing):
         return ()
     parents = (0, *acceptance.path)
     tokens = [trial.tree.tokens[node] for node in acceptance.path]

@@ -1,7 +1,8 @@
 """The scheduler: owner of sequences, and of which arena slots and streams belong to whom.
 
-Life of a sequence: waiting → (admitted: region and stream reserved) running → finished, and its
-slots are free again. Sequences join and leave between steps only.
+Life of a sequence: waiting → (admitted: region and stream reserved) running → (judged: once more,
+from its prompt on) → finished, and its slots are free again. Sequences join and leave between steps
+only.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from soothsay.cache.slots import Region, SlotPool
-from soothsay.engine.request import Request, Result
+from soothsay.engine.request import Attempt, Request, Result
 from soothsay.speculate.filters import LogitFilter, OnlyTokens, RngChooser
-from soothsay.targets.target import TargetSpec
+from soothsay.targets.target import Encoded, TargetSpec
 from soothsay.types import FinishReason, OptionError, Sampling, SequenceStats
 
 
@@ -33,6 +34,11 @@ class SequenceState:
     log_probs: list[float] = field(default_factory=list)
     choice_probability: float | None = None
     choosing: bool = False  # the prompt is not complete yet
+    probe_probability: float | None = None
+    drawn: Sampling = Sampling()  # of this attempt
+    attempts: list[Attempt] = field(default_factory=list)  # finished ones, where a rule judges them
+    chosen: Attempt | None = None  # of these
+    encoded: Encoded | None = None  # kept only where there may be another attempt
     installed: Any = None  # what it was opened with (engine/drafting.py)
     drafting: bool = False
     draft_state: Any = None  # the drafter's own
@@ -43,7 +49,7 @@ class SequenceState:
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling() if self.choosing else self.request.sampling
+        return Sampling() if self.choosing else self.drawn
 
     @property
     def filters(self) -> tuple[LogitFilter, ...]:
@@ -61,21 +67,53 @@ class SequenceState:
         self.prompt = (*self.prompt, *self.pending)
         self.choosing = False
 
+    def judge(self) -> bool:
+        """The text has ended: start over if the request's rule wants that → whether it does.
+
+        The cached prompt stays, and what the encoder heard; draws begin anew.
+        """
+        rule = self.request.retry
+        if rule is None or self.finish not in (FinishReason.STOP, FinishReason.LENGTH):
+            return False
+        self.attempts.append(self._attempt())
+        sampling = rule.again(self.attempts)
+        if sampling is None:
+            self.chosen = rule.best(self.attempts)
+            return False
+        self.drawn, self.chooser = sampling, RngChooser(sampling.seed)
+        self.committed, self.pending = len(self.prompt) - 1, [self.prompt[-1]]
+        self.tokens, self.log_probs, self.finish = [], [], None
+        return True
+
     def remaining(self, max_length: int) -> int:
         """Output tokens that may still be written."""
         room = max_length - len(self.prompt) - len(self.tokens)
         return min(room, self.request.max_tokens - len(self.tokens))
 
+    def _attempt(self) -> Attempt:
+        assert self.finish is not None
+        return Attempt(
+            tokens=tuple(self.tokens),
+            log_probs=tuple(self.log_probs),
+            finish=self.finish,
+            sampling=self.drawn,
+            probe_probability=self.probe_probability,
+        )
+
     def result(self) -> Result:
         assert self.finish is not None
+        final = self.chosen or self._attempt()
         return Result(
-            tokens=tuple(self.tokens),
+            tokens=final.tokens,
             prompt=self.prompt,
-            finish=self.finish,
+            finish=final.finish,
             stats=self.stats,
             choice_probability=self.choice_probability,
-            log_probs=tuple(self.log_probs),
+            log_probs=final.log_probs,
             error=self.error,
+            probe_probability=self.probe_probability,
+            sampling=final.sampling,
+            attempts=max(1, len(self.attempts)),
         )
 
 
@@ -113,6 +151,11 @@ class Scheduler:
                 f"a prompt of {len(prompt)} tokens leaves no room: "
                 f"{self._spec.name} takes {self._spec.max_length} in all"
             )
+        if request.probe and not (
+            0 <= request.probe.position < len(request.prompt)
+            and 0 <= request.probe.token < self._spec.vocab_size
+        ):
+            raise OptionError("the probe lies outside the prompt or the vocabulary")
         if request.max_tokens < 1:
             raise OptionError(f"max_tokens must be positive, not {request.max_tokens}")
         number = self._next_number
@@ -137,6 +180,7 @@ class Scheduler:
                 stream=stream,
                 pending=list(request.prompt),
                 choosing=request.choice is not None,
+                drawn=request.sampling,
                 chooser=RngChooser(request.sampling.seed),
             )
             self._running[number] = state
