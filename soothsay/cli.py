@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -16,15 +15,20 @@ from rich.text import Text
 
 from soothsay.audio.decode import decode
 from soothsay.audio.features import WINDOW_SECONDS
-from soothsay.bench.decode import bench_decode
-from soothsay.bench.drafts import bench_drafts
-from soothsay.bench.identity import check_identity
-from soothsay.bench.peers import bench_peers
-from soothsay.bench.workload import CLIPS, read_manifest
+from soothsay.cli_bench import bench_app, verify
+from soothsay.cli_options import (
+    Dtype,
+    Json,
+    Language,
+    Model,
+    Nodes,
+    Prompt,
+    Threads,
+    make_recogniser,
+)
 from soothsay.config import keep_freed_memory
 from soothsay.console import (
     clear_errors,
-    counter,
     errors,
     print_json,
     print_report,
@@ -33,7 +37,7 @@ from soothsay.console import (
 )
 from soothsay.demo import run_demo
 from soothsay.doctor import examine
-from soothsay.drafters.choose import NAMES
+from soothsay.fallback import Fallback
 from soothsay.output import (
     FORMATS,
     TIMED_FORMATS,
@@ -46,8 +50,6 @@ from soothsay.output import (
 from soothsay.targets.load import available, resolve
 from soothsay.train.command import adapt_drafters, train_head
 from soothsay.transcribe import (
-    DEFAULT_GROUPS,
-    DEFAULT_MASKS,
     DEFAULT_NODES,
     Options,
     Recogniser,
@@ -60,38 +62,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-bench_app = typer.Typer(help="Measure. Everything compared runs in turn in one run.")
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
+app.command("verify")(verify)
 app.command("train-head")(train_head)
 app.command("adapt")(adapt_drafters)
-
-Model = Annotated[str, typer.Option(help="A model's name, or a directory with its weights.")]
-Dtype = Annotated[
-    str, typer.Option(help="auto, float32, bfloat16 or int8; int8 may change a word now and then.")
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="CPU threads (default: PyTorch's own).")
-]
-Groups = Annotated[
-    int, typer.Option(min=0, max=16, help="Tree nodes with look-ahead masks behind them.")
-]
-Masks = Annotated[int, typer.Option(min=0, max=16, help="Look-ahead masks behind each of these.")]
-Nodes = Annotated[
-    int, typer.Option(min=1, max=64, help="Tree nodes a sequence, the root included.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first clips of the manifest.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else.")]
-Language = Annotated[str | None, typer.Option(help="A code such as en; omitted, it is detected.")]
-Manifest = Annotated[Path, typer.Option(help="JSON lines: audio, text, lang, speaker, duration.")]
-
-
-def _recogniser(model: str, threads: int | None, **options: Any) -> Recogniser:
-    if threads:
-        torch.set_num_threads(threads)
-    recogniser = Recogniser(resolve(model), **options)
-    for notice in recogniser.notices:
-        errors.print(f"soothsay: {notice}", markup=False, soft_wrap=True)
-    return recogniser
 
 
 @app.callback()
@@ -108,8 +82,20 @@ def transcribe(
     model: Model = "base",
     speculate: Annotated[str, typer.Option(help="auto, off or history.")] = "auto",
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    fallback: Annotated[
+        bool,
+        typer.Option(
+            "--fallback/--no-fallback",
+            help="Decode windows again, at higher temperatures, whose text repeats itself or is "
+            "hardly believed; no text where the model hears no speech.",
+        ),
+    ] = True,
     seed: Annotated[int | None, typer.Option(help="For temperatures above 0.")] = None,
     language: Language = None,
+    prompt: Prompt = None,
+    no_repeat_ngram: Annotated[
+        int, typer.Option(min=0, help="Never write so many tokens in a row twice; 0: off.")
+    ] = 0,
     task: Annotated[
         str, typer.Option(help="transcribe, or translate (into English).")
     ] = "transcribe",
@@ -148,8 +134,11 @@ def transcribe(
             sampling=Sampling(temperature=temperature, seed=seed),
             log_probs=format == "verbose_json",
             vad=vad,
+            prompt=prompt,
+            fallback=Fallback() if fallback else None,
+            no_repeat_ngram=no_repeat_ngram,
         )
-        recogniser = _recogniser(model, threads, drafter=speculate, dtype=dtype, nodes=nodes)
+        recogniser = make_recogniser(model, threads, drafter=speculate, dtype=dtype, nodes=nodes)
         recogniser.check(options)
     failed = False
     for file in files:
@@ -198,83 +187,6 @@ def _print_stats(file: Path, done: Transcription) -> None:
     for name, value in done.figures().items():
         table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
     errors.print(table)
-
-
-@app.command()
-def verify(
-    manifest: Manifest,
-    model: Model = "base",
-    drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
-    limit: Limit = None,
-    batch: Annotated[int, typer.Option(min=1, max=64, help="Sequences drafted at once.")] = 1,
-    dtype: Dtype = "float32",
-    temperature: Annotated[float, typer.Option(help="Only 0 has an identity to check.")] = 0.0,
-    language: Language = None,
-    timestamps: Annotated[str, typer.Option(help="none or segment.")] = "none",
-    nodes: Nodes = DEFAULT_NODES,
-    threads: Threads = None,
-    as_json: Json = False,
-) -> None:
-    """Compare speculative with plain output, token for token. In float32 any difference exits 1."""
-    with clear_errors():
-        options = Options(
-            language=language, timestamps=timestamps, sampling=Sampling(temperature=temperature)
-        )
-        clips = read_manifest(manifest, limit)
-        recogniser = _recogniser(
-            model, threads, drafter=drafter, dtype=dtype, nodes=nodes, max_sequences=batch
-        )
-        recogniser.check(options)
-        with counter("verify", len(clips)) as advance:
-            report = check_identity(recogniser, clips, options, batch, advance)
-    if as_json:
-        print_json(report)
-    else:
-        tables.print(f"{report['identical']} of {report['total']} clips identical")
-        for divergence in report["divergences"]:
-            tables.print(
-                f"  {divergence['id']}: position {divergence['position']}, "
-                f"top-2 margin {divergence['margin']:.2e}"
-            )
-    if recogniser.target.dtype == torch.float32 and report["identical"] != report["total"]:
-        raise typer.Exit(1)
-
-
-def _add_bench(name: str, measure: Callable[..., dict[str, Any]], help: str) -> None:
-    """`bench NAME`: all measurements are asked for alike."""
-
-    @bench_app.command(name, help=help)
-    def _(
-        manifest: Annotated[Path | None, typer.Option(help="Default: the clips that ship.")] = None,
-        model: Model = "base",
-        drafter: Annotated[str, typer.Option(help=NAMES)] = "auto",
-        limit: Limit = None,
-        dtype: Dtype = "auto",
-        nodes: Nodes = DEFAULT_NODES,
-        groups: Groups = DEFAULT_GROUPS,
-        masks: Masks = DEFAULT_MASKS,
-        threads: Threads = None,
-        as_json: Json = False,
-    ) -> None:
-        with clear_errors():
-            clips = read_manifest(manifest or CLIPS, limit)
-            recogniser = _recogniser(
-                model,
-                threads,
-                drafter=drafter,
-                dtype=dtype,
-                nodes=nodes,
-                groups=groups,
-                masks=masks,
-            )
-            with counter(f"bench {name}", len(clips)) as advance:
-                report = measure(recogniser, clips, Options(), advance)
-        print_report(report, as_json)
-
-
-_add_bench("decode", bench_decode, "Plain against speculative decoding, clip by clip in turn.")
-_add_bench("drafts", bench_drafts, "Tokens per forward by node budget, of each drafter alone.")
-_add_bench("peers", bench_peers, "Ours against other engines': same audio, weights and threads.")
 
 
 @app.command()

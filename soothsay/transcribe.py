@@ -22,8 +22,15 @@ from soothsay.control.budget import FixedBudget
 from soothsay.drafters.choose import choose_drafter, shipped_head
 from soothsay.drafters.lattice import Signs
 from soothsay.engine.engine import Engine
-from soothsay.engine.request import PromptChoice, Request, Result
-from soothsay.speculate.filters import LogitFilter, SuppressAtBegin, SuppressTokens, TimestampRules
+from soothsay.engine.request import Probe, PromptChoice, Request, Result
+from soothsay.fallback import Fallback, FallbackRule
+from soothsay.speculate.filters import (
+    LogitFilter,
+    NoRepeatNgram,
+    SuppressAtBegin,
+    SuppressTokens,
+    TimestampRules,
+)
 from soothsay.targets.load import ModelFiles
 from soothsay.targets.whisper import WhisperTarget
 from soothsay.text.timestamps import Scores, TextSegment, Transcript, segments_of
@@ -57,6 +64,9 @@ class Options:
     speculate: bool = True
     log_probs: bool = False  # whether segments carry the mean log-probability of their window
     vad: bool = True  # whether only speech is decoded, in windows cut at pauses
+    prompt: str | None = None  # text that might have come before: its style and names guide
+    fallback: Fallback | None = None  # decode poor windows again; None: take the first text
+    no_repeat_ngram: int = 0  # never write so many tokens in a row twice in a window; 0: whatever
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -65,6 +75,10 @@ class Options:
         ):
             if value not in known:
                 raise OptionError(f"unknown {name} {value!r}: choose {' or '.join(known)}")
+        if self.no_repeat_ngram < 0:
+            raise OptionError(
+                f"no_repeat_ngram must be 0 (off) or more, not {self.no_repeat_ngram}"
+            )
         if self.language is not None and not self.language.strip():
             raise OptionError("the language is empty: give a code such as en, or leave it out")
 
@@ -138,32 +152,45 @@ class Recogniser:
     ) -> Request:
         """The engine's request for one window of at most 30 s."""
         tokens, timestamps = self.tokens, options.timestamps != "none"
+        text = (options.prompt or "").strip()
+        previous = tokens.encode(f" {text}") if text else []
         choice = None
         if options.language is None and tokens.multilingual:
             # The target names the language itself: among all, after start-of-transcript.
             among = tuple(tokens.languages.values())
             choice = PromptChoice(among, tokens.prompt_end(options.task, timestamps))
-            prompt: tuple[int, ...] = (tokens.start,)
+            prompt: tuple[int, ...] = (*tokens.previous(previous), tokens.start)
         else:
-            prompt = tokens.prompt(options.language or "en", options.task, timestamps)
+            prompt = tokens.prompt(options.language or "en", options.task, timestamps, previous)
+        retry = None
+        if options.fallback:
+            seed = options.sampling.seed or 0
+            retry = FallbackRule(options.fallback, self._bytes_of, options.sampling, seed)
+        probe = Probe(prompt.index(tokens.start), tokens.no_speech)
         return Request(
             features=log_mel(samples, self.target.spec.mel_bins),
             prompt=prompt,
             choice=choice,
             end_token=tokens.end_of_text,
             sampling=options.sampling,
-            filters=self.filters(timestamps),
+            filters=self.filters(timestamps, options.no_repeat_ngram),
             hint=hint,
             speculate=options.speculate,
             log_probs=options.log_probs,
+            probe=probe if options.fallback or options.log_probs else None,
+            retry=retry,
         )
+
+    def _bytes_of(self, tokens: Sequence[int]) -> bytes:
+        return self.tokens.decode(tokens).encode()
 
     def check(self, options: Options) -> None:
         """OptionError, before any audio is read, for what this target cannot do."""
         self.tokens.prompt(options.language or "en", options.task, options.timestamps != "none")
 
-    def filters(self, timestamps: bool) -> tuple[LogitFilter, ...]:
-        """The model's own logit rules, as its generation configuration gives them."""
+    def filters(self, timestamps: bool, no_repeat_ngram: int = 0) -> tuple[LogitFilter, ...]:
+        """The model's own logit rules, as its generation configuration gives them, and the guard
+        against repetition."""
         facts = self.files.generation
         rules: list[LogitFilter] = [
             SuppressTokens(facts.suppress or self.tokens.default_suppressed),
@@ -177,6 +204,8 @@ class Recogniser:
                     end_token=self.tokens.end_of_text,
                 )
             )
+        if no_repeat_ngram:
+            rules.append(NoRepeatNgram(no_repeat_ngram))
         return tuple(rules)
 
     def transcribe(
@@ -234,10 +263,11 @@ class Recogniser:
     ) -> Transcript:
         segments: list[TextSegment] = []
         for cut, result in zip(cuts, results, strict=True):
-            scores = Scores(
-                temperature=options.sampling.temperature,
-                avg_logprob=fmean(result.log_probs) if result.log_probs else None,
-            )
+            mean = fmean(result.log_probs) if result.log_probs else None
+            silence = result.probe_probability
+            if options.fallback and options.fallback.silent(mean or 0.0, silence):
+                continue
+            scores = Scores(result.sampling.temperature, mean, silence)
             segments += segments_of(
                 result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores
             )

@@ -47,6 +47,7 @@ def check_identity(
         )
     divergences: list[Divergence] = []
     stats = SequenceStats()
+    retried = 0
     for start in range(0, len(clips), batch):
         group = clips[start : start + batch]
         requests = [
@@ -62,6 +63,7 @@ def check_identity(
         )
         for clip, request, expected, result in zip(group, requests, plain, ours, strict=True):
             stats.add(result.stats)
+            retried += expected.attempts > 1
             if result.tokens != expected.tokens:
                 at = first_difference(expected.tokens, result.tokens)
                 prefix = [*expected.prompt, *expected.tokens[:at]]
@@ -73,6 +75,7 @@ def check_identity(
         "identical": len(clips) - len(divergences),
         "identity_rate": 1 - len(divergences) / len(clips),
         "divergences": [asdict(d) for d in divergences],
+        "retried": retried,
         "tokens": stats.tokens,
         "tokens_per_forward": stats.tokens_per_forward,
         "provenance": provenance(recogniser, batch=batch),

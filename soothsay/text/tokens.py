@@ -86,8 +86,11 @@ class WhisperTokens:
         """The whole prompt for a known language; `previous` is earlier text, its end if long."""
         token = self.language_token(language)
         spoken = (token,) if self.multilingual else ()
-        earlier = (self.start_of_previous, *previous[-MAX_PREVIOUS:]) if previous else ()
-        return (*earlier, self.start, *spoken, *self.prompt_end(task, timestamps))
+        return (*self.previous(previous), self.start, *spoken, *self.prompt_end(task, timestamps))
+
+    def previous(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """A prompt's beginning: earlier text, its end if long; nothing where there is none."""
+        return (self.start_of_previous, *tokens[-MAX_PREVIOUS:]) if tokens else ()
 
     def encode(self, text: str) -> list[int]:
         """Text → tokens, no special ones or timestamps among them, whatever the text spells."""

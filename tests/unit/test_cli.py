@@ -110,6 +110,7 @@ def test_a_bad_file_is_named_and_the_others_go_on(model: str, tmp_path: Path) ->
         (["--seed", "1"], "--temperature above 0"),
         (["--seed", str(2**70), "--temperature", "1"], "seed must lie"),
         (["--language", ""], "language is empty"),
+        (["--prompt", "word " * 2000, "--temperature", "-1"], "temperature"),
         (["--json", "--format", "srt"], "--json has a shape of its own"),
     ],
 )
@@ -180,6 +181,18 @@ def test_verify_finds_all_identical(model: str, drafter: str, batch: str) -> Non
     assert (report["total"], report["identical"], report["identity_rate"]) == (4, 4, 1.0)
     assert report["divergences"] == []
     assert report["provenance"]["drafter"] == drafter
+
+
+@pytest.mark.parametrize("drafter", ["history", "random"])
+def test_verify_with_retries_and_a_prompt(model: str, drafter: str) -> None:
+    """A toy's text is mostly poor, so clips go through all temperatures, seeded."""
+    arguments = ["verify", "--model", model, "--manifest", CLIPS, "--limit", "3", "--json"]
+    arguments += ["--fallback", "--prompt", "As", "--language", "en", "--batch", "2"]
+    result = run(*arguments, "--drafter", drafter)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["total"], report["identical"]) == (3, 3)
+    assert report["retried"] > 0
 
 
 def test_verify_exits_1_where_outputs_differ(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +318,9 @@ def test_only_the_oracle_sees_the_text(model: str, tmp_path: Path) -> None:
     manifest.write_text(json.dumps({"audio": str(CLIP), "lang": "en"}) + "\n")
     arguments = ["bench", "decode", "--model", model, "--manifest", manifest, "--json"]
     report = json.loads(run(*arguments, "--drafter", "history").stdout)
-    (plain,) = [json.loads(run("transcribe", "--model", model, "--json", CLIP).stdout)]
+    (plain,) = [
+        json.loads(run("transcribe", "--model", model, "--no-fallback", "--json", CLIP).stdout)
+    ]
     assert report["tokens_per_forward"] == pytest.approx(plain["stats"]["tokens_per_forward"])
 
 

@@ -13,7 +13,17 @@ PACKAGE = Path(__file__).parents[2] / "soothsay"
 CORE = {"types"}
 MODEL = CORE | {"speculate", "cache", "control"}
 ENGINE = MODEL | {"targets", "drafters", "reference"}
-TOPS = ENGINE | {"engine", "audio", "text", "config", "transcribe", "output", "bench", "demo"}
+TOPS = ENGINE | {
+    "engine",
+    "audio",
+    "text",
+    "config",
+    "fallback",
+    "transcribe",
+    "output",
+    "bench",
+    "demo",
+}
 ALLOWED = {
     "__init__": set(),
     "types": set(),
@@ -27,7 +37,8 @@ ALLOWED = {
     "drafters": MODEL | {"targets", "config"},
     "reference": MODEL | {"targets"},
     "engine": ENGINE - {"reference"},
-    "transcribe": ENGINE | {"engine", "audio", "text", "config"},
+    "fallback": {"types", "engine"},
+    "transcribe": ENGINE | {"engine", "audio", "text", "config", "fallback"},
     "output": {"types", "text", "transcribe"},
     "console": {"types", "output"},
     "bench": TOPS - {"output", "demo"},
@@ -37,7 +48,11 @@ ALLOWED = {
     "cluster": ENGINE | {"engine", "audio", "text", "config", "transcribe", "output", "server"},
     "train": TOPS - {"output", "demo"} | {"console"},
     "plan": TOPS - {"output", "demo"},
-    "cli": TOPS | {"console", "doctor", "server", "cluster", "train", "plan"},
+    "cli_options": {"console", "targets", "transcribe"},
+    "cli_bench": TOPS - {"output", "demo"} | {"console", "cli_options"},
+    "cli": TOPS
+    | {"cli_options", "cli_bench"}
+    | {"console", "doctor", "server", "cluster", "train", "plan"},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from fixtures.model_directory import write_toy_model
 
 from soothsay.bench.workload import CLIPS, read_manifest
+from soothsay.fallback import Fallback
 from soothsay.reference import Reference
 from soothsay.targets.load import ModelFiles, resolve
 from soothsay.text.tokens import WhisperTokens
@@ -108,6 +110,48 @@ def test_pauses_part_windows_and_silence_is_left_out(recogniser: Recogniser) -> 
     assert starts[-1] == pytest.approx(between, abs=0.5)
 
 
+def test_a_prompt_stands_before_every_window(recogniser: Recogniser) -> None:
+    tokens = recogniser.tokens
+    wanted = tuple(tokens.encode(" Kowalski"))
+    for language in (None, "en"):
+        options = Options(prompt=" Kowalski ", language=language, vad=False)
+        done = recogniser.transcribe(noise(31), options)
+        for result in done.results:
+            before, _, _ = "".join(map(chr, result.prompt)).partition(chr(tokens.start))
+            assert tuple(map(ord, before)) == (tokens.start_of_previous, *wanted)
+    blank = recogniser.request(noise(1), Options(prompt="  ", language="en"))
+    assert blank.prompt == recogniser.request(noise(1), Options(language="en")).prompt
+
+
+def test_a_window_without_speech_has_no_text(recogniser: Recogniser) -> None:
+    """What the target itself says of it, whatever it wrote."""
+    wanted = Options(language="en", vad=False, log_probs=True)
+    sure = Fallback(temperatures=(), no_speech_threshold=0.0, logprob_threshold=None)
+    done = recogniser.transcribe(noise(2), replace(wanted, fallback=sure))
+    assert done.results[0].tokens
+    assert done.transcript.segments == ()
+    unsure = replace(sure, no_speech_threshold=1.0)
+    segments = recogniser.transcribe(noise(2), replace(wanted, fallback=unsure)).transcript.segments
+    assert segments
+    assert all(0.0 < s.scores.no_speech_prob < 1.0 for s in segments)
+
+
+def test_retries_repeat_themselves(recogniser: Recogniser) -> None:
+    """The same audio gives the same text, though higher temperatures draw."""
+    options = Options(language="en", vad=False, fallback=Fallback())
+    one, other = (recogniser.transcribe(noise(40), options).results for _ in range(2))
+    assert [r.tokens for r in one] == [r.tokens for r in other]
+    assert max(r.attempts for r in one) > 1
+
+
+def test_the_guard_against_repetition(recogniser: Recogniser) -> None:
+    free = recogniser.transcribe(noise(5), Options(language="en", vad=False)).results[0].tokens
+    assert len(set(free)) < len(free)
+    guarded = Options(language="en", vad=False, no_repeat_ngram=1)
+    tokens = recogniser.transcribe(noise(5), guarded).results[0].tokens
+    assert len(set(tokens)) == len(tokens)
+
+
 def test_a_failed_window_is_an_error(
     recogniser: Recogniser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +167,8 @@ def test_a_failed_window_is_an_error(
 def test_options_are_checked_when_made() -> None:
     with pytest.raises(OptionError, match="unknown task"):
         Options(task="sing")
+    with pytest.raises(OptionError, match="no_repeat_ngram"):
+        Options(no_repeat_ngram=-1)
     with pytest.raises(OptionError, match="unknown timestamps"):
         Options(timestamps="word")
 
