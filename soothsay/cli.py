@@ -101,7 +101,7 @@ def transcribe(
     ] = "transcribe",
     timestamps: Annotated[
         str | None,
-        typer.Option(help="none or segment (default: segment where the format has times)."),
+        typer.Option(help="none, segment or word (default: segment where the format has times)."),
     ] = None,
     vad: Annotated[
         bool,

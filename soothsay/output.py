@@ -14,8 +14,15 @@ from soothsay.text import formats
 from soothsay.transcribe import Transcription
 from soothsay.types import OptionError, SoothsayError
 
-FORMATS = {"text": ".txt", "json": ".json", "verbose_json": ".json", "srt": ".srt", "vtt": ".vtt"}
-TIMED_FORMATS = ("verbose_json", "srt", "vtt")
+FORMATS = {
+    "text": ".txt",
+    "json": ".json",
+    "verbose_json": ".json",
+    "srt": ".srt",
+    "vtt": ".vtt",
+    "tsv": ".tsv",
+}
+TIMED_FORMATS = ("verbose_json", "srt", "vtt", "tsv")
 
 
 def render(done: Transcription, format: str, audio: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -35,6 +36,7 @@ from soothsay.targets.load import ModelFiles
 from soothsay.targets.whisper import WhisperTarget
 from soothsay.text.timestamps import Scores, TextSegment, Transcript, segments_of
 from soothsay.text.tokens import WhisperTokens
+from soothsay.timing import WordTimer
 from soothsay.types import FinishReason, OptionError, Sampling, SequenceStats, SoothsayError
 
 Samples = NDArray[np.float32]  # mono, 16 kHz
@@ -50,7 +52,7 @@ DEFAULT_GROUPS, DEFAULT_MASKS = 0, 4
 
 SENTENCE_STOPS = (".", "?", "!", "。", "？", "！", "।", "؟")
 TASKS = ("transcribe", "translate")
-TIMESTAMPS = ("none", "segment")
+TIMESTAMPS = ("none", "segment", "word")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,11 @@ class Recogniser:
             max_sequences,
         )
 
+    @cached_property
+    def timer(self) -> WordTimer:
+        """Finds the times of words; with a cache of its own, made when first needed."""
+        return WordTimer(self.target, self.tokens, self.files.generation.alignment_heads)
+
     def request(
         self, samples: Samples, options: Options, hint: Sequence[int] | None = None
     ) -> Request:
@@ -179,6 +186,7 @@ class Recogniser:
             log_probs=options.log_probs,
             probe=probe if options.fallback or options.log_probs else None,
             retry=retry,
+            keep_encoded=options.timestamps == "word",
         )
 
     def _bytes_of(self, tokens: Sequence[int]) -> bytes:
@@ -268,9 +276,11 @@ class Recogniser:
             if options.fallback and options.fallback.silent(mean or 0.0, silence):
                 continue
             scores = Scores(result.sampling.temperature, mean, silence)
-            segments += segments_of(
-                result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores
-            )
+            found = segments_of(result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores)
+            if result.encoded is not None:
+                spoken = self.language_of(result) or "en"
+                found = self.timer.timed(found, result.encoded, spoken, options.task)
+            segments += found
         heard = self.language_of(results[0]) if results else None
         language = options.language or heard or ("und" if self.tokens.multilingual else "en")
         return Transcript(

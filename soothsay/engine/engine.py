@@ -134,7 +134,8 @@ class Engine:
         for index, state in enumerate(states):
             state.stats.encode_seconds += (ended - started) / len(states)
             state.stats.cross_seconds += (ended - middle) / len(states)
-            state.encoded = encoded.segment(index) if state.request.retry else None
+            if state.request.retry or state.request.keep_encoded:
+                state.encoded = encoded.segment(index)
             self.drafting.open(state, encoded.segment(index))
 
     # -- draft --------------------------------------------------------------------------------

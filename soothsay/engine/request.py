@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from soothsay.speculate.filters import LogitFilter
+from soothsay.targets.target import Encoded
 from soothsay.types import FinishReason, Sampling, SequenceStats
 
 
@@ -67,6 +68,7 @@ class Request:
     speculate:  False decodes plainly, whatever drafter and budget the engine has.
     log_probs:  whether the result carries the log-probability of each token.
     probe:      a probability to take along the way (Whisper: that nobody speaks).
+    keep_encoded: whether the result carries what the encoder heard.
     retry:      decodes again what it finds too poor; tokens then come all at once, at the end.
     """
 
@@ -82,6 +84,7 @@ class Request:
     log_probs: bool = False
     probe: Probe | None = None
     retry: RetryRule | None = None
+    keep_encoded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Result:
     prompt:    the prompt as it was in the end (a choice completed).
     choice_probability: of the chosen prompt token among its alternatives; None without a choice.
     log_probs: of each token, and of end-of-text where written, under the filtered target.
+    encoded:   of this segment, where the request asks for it.
     sampling:  of the attempt that these tokens are from; attempts: how many there were.
     """
 
@@ -105,6 +109,7 @@ class Result:
     probe_probability: float | None = None
     sampling: Sampling = Sampling()
     attempts: int = 1
+    encoded: Encoded | None = None
 
 
 @dataclass(frozen=True, slots=True)

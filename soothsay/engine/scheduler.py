@@ -38,7 +38,7 @@ class SequenceState:
     drawn: Sampling = Sampling()  # of this attempt
     attempts: list[Attempt] = field(default_factory=list)  # finished ones, where a rule judges them
     chosen: Attempt | None = None  # of these
-    encoded: Encoded | None = None  # kept only where there may be another attempt
+    encoded: Encoded | None = None  # kept only where it is needed again
     installed: Any = None  # what it was opened with (engine/drafting.py)
     drafting: bool = False
     draft_state: Any = None  # the drafter's own
@@ -114,6 +114,7 @@ class SequenceState:
             probe_probability=self.probe_probability,
             sampling=final.sampling,
             attempts=max(1, len(self.attempts)),
+            encoded=self.encoded if self.request.keep_encoded else None,
         )
 
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from soothsay.text.timestamps import TextSegment, Transcript
+from soothsay.text.words import Word
 from soothsay.types import OptionError
 
 
 def render(transcript: Transcript, format: str) -> str:
-    """`text`, `json` and `verbose_json` (OpenAI's field names), `srt` or `vtt`."""
+    """`text`, `json` and `verbose_json` (OpenAI's field names), `srt`, `vtt`, or `tsv`
+    (openai/whisper: milliseconds)."""
     if format == "text":
         return transcript.text
     if format == "json":
@@ -26,6 +28,12 @@ def render(transcript: Transcript, format: str) -> str:
             f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{cue.text}\n"
             for number, cue in enumerate(_cues(transcript), start=1)
         )
+    if format == "tsv":
+        rows = (
+            f"{round(1000 * s.start)}\t{round(1000 * s.end)}\t{' '.join(s.text.split())}"
+            for s in transcript.segments
+        )
+        return "\n".join(["start\tend\ttext", *rows])
     if format == "vtt":
         cues = (
             f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{_escaped(cue.text)}\n"
@@ -36,6 +44,10 @@ def render(transcript: Transcript, format: str) -> str:
 
 
 def verbose(transcript: Transcript) -> dict[str, Any]:
+    words = [word for segment in transcript.segments for word in segment.words]
+    timed = [
+        {"word": w.text.strip(), "start": round(w.start, 3), "end": round(w.end, 3)} for w in words
+    ]
     return {
         "task": transcript.task,
         "language": transcript.language,
@@ -45,7 +57,7 @@ def verbose(transcript: Transcript) -> dict[str, Any]:
             {"id": number, **segment_fields(segment)}
             for number, segment in enumerate(transcript.segments)
         ],
-    }
+    } | ({"words": timed} if timed else {})
 
 
 def segment_fields(segment: TextSegment) -> dict[str, Any]:
@@ -62,6 +74,15 @@ def segment_fields(segment: TextSegment) -> dict[str, Any]:
         "avg_logprob": segment.scores.avg_logprob,
         "compression_ratio": round(len(raw) / len(zlib.compress(raw)), 3),
         "no_speech_prob": segment.scores.no_speech_prob,
+    } | ({"words": [_word_fields(word) for word in segment.words]} if segment.words else {})
+
+
+def _word_fields(word: Word) -> dict[str, Any]:
+    return {
+        "word": word.text,
+        "start": round(word.start, 3),
+        "end": round(word.end, 3),
+        "probability": round(word.probability, 3),
     }
 
 

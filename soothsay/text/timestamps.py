@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from soothsay.text.tokens import WhisperTokens
+from soothsay.text.words import Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class TextSegment:
     text: str
     window_start: float = 0.0
     scores: Scores = _UNSCORED
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

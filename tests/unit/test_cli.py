@@ -101,7 +101,7 @@ def test_a_bad_file_is_named_and_the_others_go_on(model: str, tmp_path: Path) ->
         (["--language", "xx"], "unknown language 'xx'"),
         (["--task", "sing"], "unknown task 'sing'"),
         (["--task", "translate"], "English only"),
-        (["--timestamps", "word"], "unknown timestamps 'word'"),
+        (["--timestamps", "letter"], "unknown timestamps 'letter'"),
         (["--format", "doc"], "unknown format 'doc'"),
         (["--temperature", "-1"], "temperature"),
         (["--speculate", "magic"], "unknown drafter 'magic'"),
@@ -125,6 +125,7 @@ def test_what_cannot_be_done_is_refused_by_name(
     ("format", "beginning"),
     [
         ("srt", "1\n00:00:0"),
+        ("tsv", "start\tend\ttext\n"),
         ("vtt", "WEBVTT\n\n00:00:0"),
         ("verbose_json", '{"task": "transcribe"'),
     ],

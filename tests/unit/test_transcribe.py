@@ -170,7 +170,7 @@ def test_options_are_checked_when_made() -> None:
     with pytest.raises(OptionError, match="no_repeat_ngram"):
         Options(no_repeat_ngram=-1)
     with pytest.raises(OptionError, match="unknown timestamps"):
-        Options(timestamps="word")
+        Options(timestamps="letter")
 
 
 def test_signs_of_a_vocabulary() -> None:

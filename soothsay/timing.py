@@ -1,0 +1,92 @@
+"""Times of words: one more forward of the target over a window's final text."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from soothsay.targets.alignment import Aligner
+from soothsay.targets.target import Encoded
+from soothsay.targets.whisper import WhisperTarget
+from soothsay.text.timestamps import TextSegment
+from soothsay.text.tokens import WhisperTokens
+from soothsay.text.words import Spelling, Word, split_words
+
+POSITION_SECONDS = 0.02  # one encoder position
+# A word that lasts longer has swallowed a pause (openai/whisper, timing.add_word_timestamps).
+_TYPICAL, _TIMES_TYPICAL = 0.7, 2.0
+_SENTENCE_ENDS = (".", "。", "!", "！", "?", "？")
+
+
+class WordTimer:
+    """Aligns the text of one window at a time with what its encoder heard."""
+
+    def __init__(
+        self, target: WhisperTarget, tokens: WhisperTokens, heads: Sequence[tuple[int, int]]
+    ) -> None:
+        self._target, self._tokens = target, tokens
+        self._aligner = Aligner(target, heads)
+
+    @torch.inference_mode()
+    def timed(
+        self, segments: Sequence[TextSegment], encoded: Encoded, language: str, task: str
+    ) -> list[TextSegment]:
+        """A window's segments → the same with `words`: in order over the whole window, inside
+        their segment, never of negative length."""
+        text = [token for segment in segments for token in segment.tokens]
+        if not text:
+            return list(segments)
+        prompt = self._tokens.prompt(language, task, timestamps=False)
+        chain = [*text, self._tokens.end_of_text]
+        aligned = self._aligner.align(encoded, prompt, chain, encoded.audio_positions[0])
+        logits = self._target.logits(aligned.hidden[:-1]).float()
+        chances = torch.softmax(logits, -1)[torch.arange(len(text)), torch.tensor(text)].tolist()
+        times = [POSITION_SECONDS * int(start) for start in aligned.starts]
+        found: list[TextSegment] = []
+        at, earliest = 0, 0.0
+        for segment in segments:
+            words = []
+            for spelling in split_words(segment.tokens, self._tokens, language):
+                words.append(_word(spelling, at, times, chances, segment.window_start))
+                at += spelling.count
+            words = _inside(_without_pauses(words), max(segment.start, earliest), segment.end)
+            earliest = words[-1].end if words else earliest
+            found.append(replace(segment, words=tuple(words)))
+        return found
+
+
+def _word(
+    spelling: Spelling, at: int, times: Sequence[float], chances: Sequence[float], begin: float
+) -> Word:
+    stop = at + spelling.count
+    probability = statistics.fmean(chances[at:stop])
+    return Word(begin + times[at], begin + times[at + spelling.spoken], spelling.text, probability)
+
+
+def _without_pauses(words: Sequence[Word]) -> list[Word]:
+    """Words of a length nobody speaks lose it on the side where a pause stands."""
+    lengths = [word.end - word.start for word in words if word.end > word.start]
+    longest = _TIMES_TYPICAL * min(_TYPICAL, statistics.median(lengths)) if lengths else 0.0
+    found = []
+    for number, word in enumerate(words):
+        if word.end - word.start > longest:
+            if word.text.rstrip().endswith(_SENTENCE_ENDS):
+                word = replace(word, end=word.start + longest)
+            elif number == 0 or words[number - 1].text.rstrip().endswith(_SENTENCE_ENDS):
+                word = replace(word, start=word.end - longest)
+        found.append(word)
+    return found
+
+
+def _inside(words: Sequence[Word], earliest: float, latest: float) -> list[Word]:
+    """Every word within those seconds, and none before the one before it has ended."""
+    found = []
+    for word in words:
+        start = min(max(word.start, earliest), max(earliest, latest))
+        end = max(start, min(word.end, latest))
+        found.append(replace(word, start=start, end=end))
+        earliest = end
+    return found
