@@ -13,6 +13,7 @@ from soothsay.bench.decode import bench_decode
 from soothsay.bench.drafts import bench_drafts
 from soothsay.bench.identity import check_identity
 from soothsay.bench.peers import bench_peers
+from soothsay.bench.times import bench_times
 from soothsay.bench.workload import CLIPS, read_manifest
 from soothsay.cli_options import (
     Dtype,
@@ -119,3 +120,4 @@ def _add_bench(name: str, measure: Callable[..., dict[str, Any]], help: str) -> 
 _add_bench("decode", bench_decode, "Plain against speculative decoding, clip by clip in turn.")
 _add_bench("drafts", bench_drafts, "Tokens per forward by node budget, of each drafter alone.")
 _add_bench("peers", bench_peers, "Ours against other engines': same audio, weights and threads.")
+_add_bench("times", bench_times, "Errors of the times of words, on joined utterances.")

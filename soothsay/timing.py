@@ -6,7 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from soothsay.targets.alignment import Aligner
 from soothsay.targets.target import Encoded
@@ -16,6 +19,9 @@ from soothsay.text.tokens import WhisperTokens
 from soothsay.text.words import Spelling, Word, split_words
 
 POSITION_SECONDS = 0.02  # one encoder position
+_FRAME = 0.01  # seconds of a log-mel frame
+# Below the level of speech, in units of log-mel features (40 dB): words begin loud, and fade out.
+_ONSET, _FADING = 0.5, 0.7
 # A word that lasts longer has swallowed a pause (openai/whisper, timing.add_word_timestamps).
 _TYPICAL, _TIMES_TYPICAL = 0.7, 2.0
 _SENTENCE_ENDS = (".", "。", "!", "！", "?", "？")
@@ -32,10 +38,15 @@ class WordTimer:
 
     @torch.inference_mode()
     def timed(
-        self, segments: Sequence[TextSegment], encoded: Encoded, language: str, task: str
+        self,
+        segments: Sequence[TextSegment],
+        encoded: Encoded,
+        features: Tensor,
+        language: str,
+        task: str,
     ) -> list[TextSegment]:
-        """A window's segments → the same with `words`: in order over the whole window, inside
-        their segment, never of negative length."""
+        """A window's segments, and its (M, F) log-mel features → the same with `words`: in order
+        over the whole window, inside their segment, never of negative length."""
         text = [token for segment in segments for token in segment.tokens]
         if not text:
             return list(segments)
@@ -45,13 +56,19 @@ class WordTimer:
         logits = self._target.logits(aligned.hidden[:-1]).float()
         chances = torch.softmax(logits, -1)[torch.arange(len(text)), torch.tensor(text)].tolist()
         times = [POSITION_SECONDS * int(start) for start in aligned.starts]
+        begin = segments[0].window_start
+        spellings = [split_words(s.tokens, self._tokens, language) for s in segments]
+        every: list[Word] = []
+        at = 0
+        for spelling in (one for some in spellings for one in some):
+            every.append(_word(spelling, at, times, chances, begin))
+            at += spelling.count
+        loud, audible = (loud_frames(features, below) for below in (_ONSET, _FADING))
+        every = _as_loud(every, loud, audible, begin)
         found: list[TextSegment] = []
-        at, earliest = 0, 0.0
-        for segment in segments:
-            words = []
-            for spelling in split_words(segment.tokens, self._tokens, language):
-                words.append(_word(spelling, at, times, chances, segment.window_start))
-                at += spelling.count
+        earliest = 0.0
+        for segment, some in zip(segments, spellings, strict=True):
+            words, every = every[: len(some)], every[len(some) :]
             words = _inside(_without_pauses(words), max(segment.start, earliest), segment.end)
             earliest = words[-1].end if words else earliest
             found.append(replace(segment, words=tuple(words)))
@@ -64,6 +81,40 @@ def _word(
     stop = at + spelling.count
     probability = statistics.fmean(chances[at:stop])
     return Word(begin + times[at], begin + times[at + spelling.spoken], spelling.text, probability)
+
+
+def loud_frames(features: Tensor, below: float) -> NDArray[np.bool_]:
+    """(M, F) log-mel features → whether each frame of 10 ms is louder than so much below the speech
+    there. Where noise is nearly as loud, all are."""
+    level = features.mean(0).numpy()
+    if level.max() == level.min():
+        return np.zeros(len(level), bool)
+    loud: NDArray[np.bool_] = level > np.percentile(level[level > level.min()], 95) - below
+    return loud
+
+
+def _as_loud(
+    words: Sequence[Word], loud: NDArray[np.bool_], audible: NDArray[np.bool_], begin: float
+) -> list[Word]:
+    """Attention jumps to a word before it begins, and away before it ends; loudness knows better.
+    Starts move on to where it begins, ends to where it stops, neither past the next word."""
+    found: list[Word] = []
+    starts = [round((word.start - begin) / _FRAME) for word in words] + [len(loud)]
+    for number, word in enumerate(words):
+        start, after = starts[number], max(starts[number], starts[number + 1])
+        stretch = loud[start:after]
+        if not stretch.any():
+            found.append(word)
+            continue
+        first = int(stretch.argmax())
+        end = max(round((word.end - begin) / _FRAME) - start, first + 1)
+        while start + end < after and audible[start + end]:
+            end += 1
+        while end > first + 1 and not audible[start + end - 1]:
+            end -= 1
+        times = begin + (start + first) * _FRAME, begin + (start + end) * _FRAME
+        found.append(replace(word, start=times[0], end=times[1]))
+    return found
 
 
 def _without_pauses(words: Sequence[Word]) -> list[Word]:

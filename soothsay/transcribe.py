@@ -279,7 +279,8 @@ class Recogniser:
             found = segments_of(result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores)
             if result.encoded is not None:
                 spoken = self.language_of(result) or "en"
-                found = self.timer.timed(found, result.encoded, spoken, options.task)
+                features = log_mel(cut.samples, self.target.spec.mel_bins)
+                found = self.timer.timed(found, result.encoded, features, spoken, options.task)
             segments += found
         heard = self.language_of(results[0]) if results else None
         language = options.language or heard or ("und" if self.tokens.multilingual else "en")

@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from fixtures.model_directory import write_toy_model
 
 from soothsay.bench.workload import CLIPS, read_manifest
 from soothsay.targets.load import ModelFiles, resolve
 from soothsay.text.formats import render
 from soothsay.text.words import Word
-from soothsay.timing import _inside, _without_pauses
+from soothsay.timing import _as_loud, _inside, _without_pauses, loud_frames
 from soothsay.transcribe import Options, Recogniser
 
 
@@ -41,6 +42,27 @@ def test_pauses_leave_words_at_sentence_edges() -> None:
     assert (found[3].start, found[3].end) == (3.6, pytest.approx(3.6 + longest))
     assert (found[4].start, found[4].end) == (pytest.approx(10 - longest), 10)
     assert _without_pauses([]) == []
+
+
+def test_words_begin_and_end_where_it_is_loud() -> None:
+    """Attention says 0 to 0.1 s and 0.1 to 0.5 s; sound says 0.05 to 0.2 s and 0.3 to 0.6 s."""
+    loud = np.zeros(100, bool)
+    loud[5:20] = loud[30:55] = True
+    audible = loud.copy()
+    audible[55:60] = True
+    spoken = [word(7.0, 7.1), word(7.25, 7.5), word(7.8, 7.9)]
+    found = _as_loud(spoken, loud, audible, 7.0)
+    assert [round(w.start, 2) for w in found] == [7.05, 7.3, 7.8]
+    assert [round(w.end, 2) for w in found] == [7.2, 7.6, 7.9]
+
+
+def test_loud_is_what_is_near_the_level_of_speech() -> None:
+    features = torch.full((80, 3000), -1.0)
+    features[:, 100:200] = 1.0
+    features[:, 200:210] = 0.6
+    assert np.nonzero(loud_frames(features, 0.5))[0].tolist() == list(range(100, 210))
+    assert np.nonzero(loud_frames(features, 0.3))[0].tolist() == list(range(100, 200))
+    assert not loud_frames(torch.zeros(80, 3000), 0.5).any()
 
 
 @pytest.mark.parametrize("seconds", [0.4, 7.0, 45.0])
