@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from soothsay.audio.decode import decode
+from soothsay.audio.decode import decode_blocks, expected_seconds
 from soothsay.audio.features import WINDOW_SECONDS
 from soothsay.cli_bench import bench_app, verify
 from soothsay.cli_options import (
@@ -164,15 +164,15 @@ def transcribe(
 
 
 def _transcribe_one(recogniser: Recogniser, file: Path, options: Options) -> Transcription:
-    waveform = decode(file)
-    warnings = list(waveform.warnings)
-    seconds = len(waveform.samples) / waveform.sample_rate
-    if not options.vad and options.timestamps != "none" and seconds > WINDOW_SECONDS:
+    warnings: list[str] = []
+    with progress(shown(Path(file.name)), round(expected_seconds(file)), "s") as update:
+        done = recogniser.transcribe(
+            decode_blocks(file, warnings), options, lambda seconds: update(round(seconds))
+        )
+    if not options.vad and options.timestamps != "none" and done.audio_seconds > WINDOW_SECONDS:
         warnings.append(f"with timestamps, words at the cuts every {WINDOW_SECONDS} s may be lost")
     for warning in warnings:
         _warn(file, warning)
-    with progress(shown(Path(file.name)), round(seconds), "s") as update:
-        done = recogniser.transcribe(waveform.samples, options, lambda done: update(round(done)))
     if not done.results:
         _warn(file, "no speech was heard (--no-vad decodes all of it)")
     return done

@@ -6,9 +6,10 @@ The one place where audio, text and engine meet; the command line and the server
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -218,34 +219,55 @@ class Recogniser:
 
     def transcribe(
         self,
-        samples: Samples,
+        audio: Samples | Iterable[Samples],
         options: Options = Options(),
         progress: Callable[[float], None] = lambda seconds: None,
     ) -> Transcription:
         """Transcribe a waveform of any length; `progress` hears audio seconds done so far.
 
-        The language, where it is open, is decided on the first window and kept for all.
+        Blocks of samples are read no further than needed and not kept, so memory does not grow
+        with the audio. The language, where it is open, is decided on the first window and kept.
         """
         started = time.perf_counter()
-        cuts = list(windows([samples], SpeechRule() if options.vad else None))
+        read = 0
+
+        def blocks() -> Iterator[Samples]:
+            nonlocal read
+            for block in [audio] if isinstance(audio, np.ndarray) else audio:
+                read += len(block)
+                yield block
+
+        cuts = windows(blocks(), SpeechRule() if options.vad else None)
+        segments: list[TextSegment] = []
         results: list[Result] = []
-        for batch in _batches(
-            len(cuts), self.engine.max_sequences, first_alone=options.language is None
-        ):
-            if results and options.language is None:
-                options = replace(options, language=self.language_of(results[0]))
-            results += self.run(
-                [self.request(cuts[i].samples, _drawing(options, i)) for i in batch]
-            )
-            progress(cuts[batch[-1]].end_seconds)
         stats = SequenceStats()
-        for result in results:
-            stats.add(result.stats)
+        undecided = options.language is None
+        while batch := list(islice(cuts, 1 if undecided else self.engine.max_sequences)):
+            done = self.run(
+                [
+                    self.request(cut.samples, _drawing(options, len(results) + number))
+                    for number, cut in enumerate(batch)
+                ]
+            )
+            if undecided:
+                options = replace(options, language=self.language_of(done[0]))
+                undecided = False
+            for cut, result in zip(batch, done, strict=True):
+                segments += self._segments(cut, result, options)
+                stats.add(result.stats)
+                results.append(replace(result, encoded=None))  # megabytes a window
+            progress(batch[-1].end_seconds)
+        unknown = "und" if self.tokens.multilingual else "en"
         return Transcription(
-            transcript=self._join(cuts, results, options, len(samples) / SAMPLE_RATE),
+            transcript=Transcript(
+                task=options.task,
+                language=options.language or unknown,
+                duration=read / SAMPLE_RATE,
+                segments=tuple(segments),
+            ),
             results=tuple(results),
             stats=stats,
-            audio_seconds=len(samples) / SAMPLE_RATE,
+            audio_seconds=read / SAMPLE_RATE,
             wall_seconds=time.perf_counter() - started,
         )
 
@@ -262,34 +284,19 @@ class Recogniser:
         codes = {token: code for code, token in self.tokens.languages.items()}
         return next((codes[token] for token in result.prompt if token in codes), None)
 
-    def _join(
-        self,
-        cuts: Sequence[Window],
-        results: Sequence[Result],
-        options: Options,
-        seconds: float,
-    ) -> Transcript:
-        segments: list[TextSegment] = []
-        for cut, result in zip(cuts, results, strict=True):
-            mean = fmean(result.log_probs) if result.log_probs else None
-            silence = result.probe_probability
-            if options.fallback and options.fallback.silent(mean or 0.0, silence):
-                continue
-            scores = Scores(result.sampling.temperature, mean, silence)
-            found = segments_of(result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores)
-            if result.encoded is not None:
-                spoken = self.language_of(result) or "en"
-                features = log_mel(cut.samples, self.target.spec.mel_bins)
-                found = self.timer.timed(found, result.encoded, features, spoken, options.task)
-            segments += found
-        heard = self.language_of(results[0]) if results else None
-        language = options.language or heard or ("und" if self.tokens.multilingual else "en")
-        return Transcript(
-            task=options.task,
-            language=language,
-            duration=seconds,
-            segments=tuple(segments),
-        )
+    def _segments(self, cut: Window, result: Result, options: Options) -> list[TextSegment]:
+        """A window's text, with all that is wanted of it; none where nobody seems to speak."""
+        mean = fmean(result.log_probs) if result.log_probs else None
+        silence = result.probe_probability
+        if options.fallback and options.fallback.silent(mean or 0.0, silence):
+            return []
+        scores = Scores(result.sampling.temperature, mean, silence)
+        found = segments_of(result.tokens, self.tokens, cut.start_seconds, cut.seconds, scores)
+        if result.encoded is None:
+            return found
+        spoken = self.language_of(result) or "en"
+        features = log_mel(cut.samples, self.target.spec.mel_bins)
+        return self.timer.timed(found, result.encoded, features, spoken, options.task)
 
 
 def signs_of(tokens: WhisperTokens) -> Signs:
@@ -310,11 +317,3 @@ def _drawing(options: Options, window: int) -> Options:
     if seed is None:
         return options
     return replace(options, sampling=replace(options.sampling, seed=(seed + window) % (1 << 63)))
-
-
-def _batches(windows: int, size: int, first_alone: bool) -> list[range]:
-    """Indices of the windows to run together; the first alone where it decides the language."""
-    first = [range(1)] if first_alone and windows else []
-    return first + [
-        range(start, min(start + size, windows)) for start in range(len(first), windows, size)
-    ]

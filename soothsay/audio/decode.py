@@ -57,9 +57,6 @@ def decode(source: Source, max_seconds: float = MAX_SECONDS) -> Waveform:
             samples.resize(used + len(block) + used // 4, refcheck=False)
         samples[used : used + len(block)] = block
         used += len(block)
-    if not used:
-        reason = warnings[0] if warnings else "its length is zero"
-        raise AudioError(f"it holds no audio that can be decoded: {reason}")
     samples.resize(used, refcheck=False)
     return Waveform(samples, tuple(warnings))
 
@@ -80,6 +77,9 @@ def decode_blocks(
                     raise AudioError(f"it is longer than the limit of {max_seconds:g} s")
                 if len(block):
                     yield block
+            if not total:
+                reason = warnings[0] if warnings else "its length is zero"
+                raise AudioError(f"it holds no audio that can be decoded: {reason}")
             seconds = total / SAMPLE_RATE
             # Many formats end without an error wherever they are cut.
             if seconds < 0.99 * expected - 0.25:
@@ -88,6 +88,12 @@ def decode_blocks(
                 )
     except OSError as error:  # a failing disk, a device that is no file
         raise AudioError(f"it cannot be read: {_reason(error)}") from error
+
+
+def expected_seconds(source: Source) -> float:
+    """How long a file says it is, or 0 where it does not; AudioError as for `decode`."""
+    with _file(source) as file, _open(file) as container:
+        return _expected_seconds(container) if container.streams.audio else 0.0
 
 
 def _file(source: Source) -> AbstractContextManager[BinaryIO]:

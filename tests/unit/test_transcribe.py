@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -53,6 +54,31 @@ def test_windows_are_decoded_as_if_alone(
     assert done.transcript.text == "".join(s.text for s in segments).strip()
     assert all(0 <= s.start <= s.end <= 100 for s in segments)
     assert [s.start for s in segments] == sorted(s.start for s in segments)
+
+
+@pytest.mark.parametrize("vad", [True, False])
+def test_blocks_are_read_no_further_than_needed(recogniser: Recogniser, vad: bool) -> None:
+    """The same text as from the whole array, and only a few windows of audio at a time."""
+    clip = read_manifest(CLIPS)[0].samples()
+    samples = np.concatenate([clip, np.zeros(60_000, np.float32)] * 24)
+    read, ahead, done_seconds = 0, 0.0, 0.0
+
+    def blocks() -> Iterator[np.ndarray]:
+        nonlocal read, ahead
+        for at in range(0, len(samples), 4_000):
+            read += len(samples[at : at + 4_000])
+            ahead = max(ahead, read / 16_000 - done_seconds)
+            yield samples[at : at + 4_000]
+
+    def progress(seconds: float) -> None:
+        nonlocal done_seconds
+        done_seconds = seconds
+
+    options = Options(language="en", vad=vad)
+    done = recogniser.transcribe(blocks(), options, progress)
+    assert done.transcript == recogniser.transcribe(samples, options).transcript
+    assert len(done.results) > 4
+    assert ahead < 30 * (recogniser.engine.max_sequences + 1) + 5 < len(samples) / 16_000
 
 
 def test_stats_add_up(recogniser: Recogniser) -> None:
