@@ -7,12 +7,12 @@ temperature, unless nobody seems to speak.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from soothsay.engine.request import Attempt
+from soothsay.text.timestamps import compression_ratio
 from soothsay.types import OptionError, Sampling
 
 
@@ -49,7 +49,7 @@ class Fallback:
             and (self.logprob_threshold is None or avg_logprob < self.logprob_threshold)
         )
 
-    def poor(self, attempt: Attempt, text: bytes) -> bool:
+    def poor(self, attempt: Attempt, text: str) -> bool:
         """Whether an attempt is worth another."""
         mean = avg_logprob(attempt.log_probs)
         if self.silent(mean, attempt.probe_probability):
@@ -63,10 +63,10 @@ class Fallback:
 @dataclass(frozen=True, slots=True)
 class FallbackRule:
     """A Fallback for one request (engine.request.RetryRule). seed: draws of further attempts come
-    from it, so that the same audio gives the same text; text_of: tokens → UTF-8."""
+    from it, so that the same audio gives the same text; text_of: of tokens."""
 
     fallback: Fallback
-    text_of: Callable[[Sequence[int]], bytes]
+    text_of: Callable[[Sequence[int]], str]
     sampling: Sampling
     seed: int
 
@@ -101,8 +101,3 @@ class FallbackRule:
 def avg_logprob(log_probs: Sequence[float]) -> float:
     """Their mean; 0 where there are none."""
     return fmean(log_probs) if log_probs else 0.0
-
-
-def compression_ratio(text: bytes) -> float:
-    """How many times smaller zlib makes it."""
-    return len(text) / len(zlib.compress(text)) if text else 0.0

@@ -16,7 +16,7 @@ from soothsay.targets.target import Encoded
 from soothsay.targets.whisper import WhisperTarget
 from soothsay.text.timestamps import TextSegment
 from soothsay.text.tokens import WhisperTokens
-from soothsay.text.words import Spelling, Word, split_words
+from soothsay.text.words import SENTENCE_ENDS, Spelling, Word, split_words
 
 POSITION_SECONDS = 0.02  # one encoder position
 _FRAME = 0.01  # seconds of a log-mel frame
@@ -24,7 +24,6 @@ _FRAME = 0.01  # seconds of a log-mel frame
 _ONSET, _FADING = 0.5, 0.7
 # A word that lasts longer has swallowed a pause (openai/whisper, timing.add_word_timestamps).
 _TYPICAL, _TIMES_TYPICAL = 0.7, 2.0
-_SENTENCE_ENDS = (".", "。", "!", "！", "?", "？")
 
 
 class WordTimer:
@@ -124,9 +123,9 @@ def _without_pauses(words: Sequence[Word]) -> list[Word]:
     found = []
     for number, word in enumerate(words):
         if word.end - word.start > longest:
-            if word.text.rstrip().endswith(_SENTENCE_ENDS):
+            if word.text.rstrip().endswith(SENTENCE_ENDS):
                 word = replace(word, end=word.start + longest)
-            elif number == 0 or words[number - 1].text.rstrip().endswith(_SENTENCE_ENDS):
+            elif number == 0 or words[number - 1].text.rstrip().endswith(SENTENCE_ENDS):
                 word = replace(word, start=word.end - longest)
         found.append(word)
     return found

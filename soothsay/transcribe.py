@@ -37,6 +37,7 @@ from soothsay.targets.load import ModelFiles
 from soothsay.targets.whisper import WhisperTarget
 from soothsay.text.timestamps import Scores, TextSegment, Transcript, segments_of
 from soothsay.text.tokens import WhisperTokens
+from soothsay.text.words import SENTENCE_ENDS
 from soothsay.timing import WordTimer
 from soothsay.types import FinishReason, OptionError, Sampling, SequenceStats, SoothsayError
 
@@ -51,7 +52,6 @@ NODE_COST = 0.1
 DEFAULT_GROUPS, DEFAULT_MASKS = 0, 4
 
 
-SENTENCE_STOPS = (".", "?", "!", "。", "？", "！", "।", "؟")
 TASKS = ("transcribe", "translate")
 TIMESTAMPS = ("none", "segment", "word")
 
@@ -173,7 +173,7 @@ class Recogniser:
         retry = None
         if options.fallback:
             seed = options.sampling.seed or 0
-            retry = FallbackRule(options.fallback, self._bytes_of, options.sampling, seed)
+            retry = FallbackRule(options.fallback, tokens.decode, options.sampling, seed)
         probe = Probe(prompt.index(tokens.start), tokens.no_speech)
         return Request(
             features=log_mel(samples, self.target.spec.mel_bins),
@@ -189,9 +189,6 @@ class Recogniser:
             retry=retry,
             keep_encoded=options.timestamps == "word",
         )
-
-    def _bytes_of(self, tokens: Sequence[int]) -> bytes:
-        return self.tokens.decode(tokens).encode()
 
     def check(self, options: Options) -> None:
         """OptionError, before any audio is read, for what this target cannot do."""
@@ -243,17 +240,16 @@ class Recogniser:
         stats = SequenceStats()
         undecided = options.language is None
         while batch := list(islice(cuts, 1 if undecided else self.engine.max_sequences)):
-            done = self.run(
-                [
-                    self.request(cut.samples, _drawing(options, len(results) + number))
-                    for number, cut in enumerate(batch)
-                ]
-            )
+            requests = [
+                self.request(cut.samples, _drawing(options, len(results) + number))
+                for number, cut in enumerate(batch)
+            ]
+            done = self.run(requests)
             if undecided:
                 options = replace(options, language=self.language_of(done[0]))
                 undecided = False
-            for cut, result in zip(batch, done, strict=True):
-                segments += self._segments(cut, result, options)
+            for cut, request, result in zip(batch, requests, done, strict=True):
+                segments += self._segments(cut, request, result, options)
                 stats.add(result.stats)
                 results.append(replace(result, encoded=None))  # megabytes a window
             progress(batch[-1].end_seconds)
@@ -284,7 +280,9 @@ class Recogniser:
         codes = {token: code for code, token in self.tokens.languages.items()}
         return next((codes[token] for token in result.prompt if token in codes), None)
 
-    def _segments(self, cut: Window, result: Result, options: Options) -> list[TextSegment]:
+    def _segments(
+        self, cut: Window, request: Request, result: Result, options: Options
+    ) -> list[TextSegment]:
         """A window's text, with all that is wanted of it; none where nobody seems to speak."""
         mean = fmean(result.log_probs) if result.log_probs else None
         silence = result.probe_probability
@@ -295,13 +293,12 @@ class Recogniser:
         if result.encoded is None:
             return found
         spoken = self.language_of(result) or "en"
-        features = log_mel(cut.samples, self.target.spec.mel_bins)
-        return self.timer.timed(found, result.encoded, features, spoken, options.task)
+        return self.timer.timed(found, result.encoded, request.features, spoken, options.task)
 
 
 def signs_of(tokens: WhisperTokens) -> Signs:
     """What a drafter must know of the tokens' meaning."""
-    stops = tuple(sign.encode() for sign in SENTENCE_STOPS)
+    stops = tuple(sign.encode() for sign in SENTENCE_ENDS)
     return Signs(
         end=tokens.end_of_text,
         first_timestamp=tokens.first_timestamp,

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from soothsay.audio.decode import Samples
 from soothsay.audio.features import SAMPLE_RATE
-from soothsay.audio.vad import FRAME, Region, RegionFinder, Samples, SpeechDetector, SpeechRule
+from soothsay.audio.vad import FRAME, Region, RegionFinder, SpeechDetector, SpeechRule
 
 _CHUNK = 64 * FRAME  # samples to take in at once: two seconds
 
@@ -91,13 +92,14 @@ def _chunks(blocks: Iterable[Samples]) -> Iterator[Samples]:
     """The same samples, in chunks of one size but for the last."""
     waiting: list[Samples] = []
     count = 0
-    for block in blocks:
-        waiting.append(block)
-        count += len(block)
+    # In pieces, because a block may be a whole recording, and need not be there twice.
+    pieces = (b[at : at + _CHUNK] for b in blocks for at in range(0, len(b), _CHUNK))
+    for piece in pieces:
+        waiting.append(piece)
+        count += len(piece)
         if count >= _CHUNK:
             joined = np.concatenate(waiting)
-            whole = count // _CHUNK * _CHUNK
-            yield from (joined[at : at + _CHUNK] for at in range(0, whole, _CHUNK))
-            waiting, count = [joined[whole:]], count - whole
+            yield joined[:_CHUNK]
+            waiting, count = [joined[_CHUNK:]], count - _CHUNK
     if count:
         yield np.concatenate(waiting)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from soothsay.audio.decode import Samples
 from soothsay.audio.features import SAMPLE_RATE, WINDOW_SAMPLES
 from soothsay.audio.recording import Recording
-from soothsay.audio.vad import FRAME, Region, Samples, SpeechRule
+from soothsay.audio.vad import FRAME, Region, SpeechRule
 from soothsay.types import AudioError
 
 

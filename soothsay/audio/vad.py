@@ -13,15 +13,15 @@ from importlib.resources import as_file, files
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from soothsay.audio.decode import Samples
+from soothsay.audio.features import SAMPLE_RATE
 from soothsay.types import OptionError
 
-Samples = NDArray[np.float32]
 FRAME = 512  # samples at 16 kHz that share one probability
-FRAME_SECONDS = FRAME / 16_000
+FRAME_SECONDS = FRAME / SAMPLE_RATE
 _CONTEXT = 64  # samples of the frame before, which a frame is heard with
 _CUTOFF = 129  # frequencies of the short-time Fourier transform
 _STRIDES = (1, 2, 2, 1)

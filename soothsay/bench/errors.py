@@ -1,8 +1,9 @@
 """How much of the reference text an engine got wrong, with one normaliser for every engine.
 
 English goes through Whisper's own English normaliser, other languages through its basic one
-(Radford et al., 2022, appendix C), both as Transformers has them. British and American spellings
-stay apart: the list that joins them comes with no package here.
+(Radford et al., 2022, appendix C), both as Transformers has them; languages written without spaces
+are counted by characters (the same appendix). British and American spellings stay apart: the list
+that joins them comes with no package here.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from soothsay.text.words import SPACELESS
 from soothsay.types import OptionError
-
-# Written without spaces between words, so characters are counted (the same appendix).
-CHARACTER_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class ErrorRates:
         if language == "en":
             return self._english(text).strip()
         kept = self._basic(text)
-        return "".join(kept.split()) if language in CHARACTER_LANGUAGES else kept.strip()
+        return "".join(kept.split()) if language in SPACELESS else kept.strip()
 
     def of(self, references: Sequence[Reference], texts: Sequence[str]) -> dict[str, float | None]:
         """Errors over the units of all references together (substitutions, deletions, insertions).
@@ -59,7 +58,7 @@ class ErrorRates:
             if reference.text is not None:
                 language = reference.language
                 pair = (self.normalise(reference.text, language), self.normalise(text, language))
-                pairs[language in CHARACTER_LANGUAGES].append(pair)
+                pairs[language in SPACELESS].append(pair)
         return {
             "word_error_rate": _rate(self._words, pairs[False]),
             "character_error_rate": _rate(self._characters, pairs[True]),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from soothsay.text.timestamps import TextSegment, Transcript
+from soothsay.text.timestamps import TextSegment, Transcript, compression_ratio
 from soothsay.text.words import Word
 from soothsay.types import OptionError
 
@@ -63,7 +62,6 @@ def verbose(transcript: Transcript) -> dict[str, Any]:
 def segment_fields(segment: TextSegment) -> dict[str, Any]:
     """A segment's own fields; times in seconds rounded to a millisecond, `seek` (where its window
     begins) in steps of 10 ms. What was not measured is null."""
-    raw = segment.text.encode()
     return {
         "seek": round(segment.window_start * 100),
         "start": round(segment.start, 3),
@@ -72,7 +70,7 @@ def segment_fields(segment: TextSegment) -> dict[str, Any]:
         "tokens": list(segment.tokens),
         "temperature": segment.scores.temperature,
         "avg_logprob": segment.scores.avg_logprob,
-        "compression_ratio": round(len(raw) / len(zlib.compress(raw)), 3),
+        "compression_ratio": round(compression_ratio(segment.text), 3),
         "no_speech_prob": segment.scores.no_speech_prob,
     } | ({"words": [_word_fields(word) for word in segment.words]} if segment.words else {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,12 @@ class TextSegment:
     window_start: float = 0.0
     scores: Scores = _UNSCORED
     words: tuple[Word, ...] = ()
+
+
+def compression_ratio(text: str) -> float:
+    """How many times smaller zlib makes it: text that repeats itself, many times."""
+    raw = text.encode()
+    return len(raw) / len(zlib.compress(raw))
 
 
 @dataclass(frozen=True, slots=True)

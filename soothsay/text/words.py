@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from soothsay.text.tokens import WhisperTokens
 
+SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "।", "؟")
 SPACELESS = frozenset({"zh", "ja", "th", "lo", "my", "yue"})  # written without spaces
 _BEFORE = "\"'“¿([{-"  # joins the word behind it, where a space stands before it
 _AFTER = "\"'.。,，!！?？:：”)]}、"  # joins the word before it

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from soothsay.bench.errors import CHARACTER_LANGUAGES, ErrorRates, Reference
+from soothsay.bench.errors import ErrorRates, Reference
 from soothsay.bench.peer_engines import PEERS
 from soothsay.bench.peer_weights import PeerWeights, lay_out
 from soothsay.bench.peers import PeerProcess
 from soothsay.bench.workload import CLIPS, Clip, read_manifest
 from soothsay.targets.load import ModelFiles
+from soothsay.text.words import SPACELESS
 from soothsay.transcribe import Options, Recogniser
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ def test_peers_write_nearly_the_same(
         turn = peer.hear(clip.samples(), clip.language)
         print(turn.heard.text)
         found = rates.of([Reference(ours, clip.language)], [turn.heard.text])
-        unit = "character" if clip.language in CHARACTER_LANGUAGES else "word"
+        unit = "character" if clip.language in SPACELESS else "word"
         rate = found[f"{unit}_error_rate"]
         assert rate is not None
         assert rate <= NEARLY

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from soothsay.engine.request import Attempt
-from soothsay.fallback import Fallback, FallbackRule, avg_logprob, compression_ratio
+from soothsay.fallback import Fallback, FallbackRule, avg_logprob
+from soothsay.text.timestamps import compression_ratio
 from soothsay.types import FinishReason, OptionError, Sampling
 
-TEXTS = {1: b"The birch canoe slid on the smooth planks.", 2: b"you you you " * 30, 3: b""}
+TEXTS = {1: "The birch canoe slid on the smooth planks.", 2: "you you you " * 30, 3: ""}
 
 
 def rule(fallback: Fallback = Fallback(), **facts) -> FallbackRule:  # noqa: B008
@@ -69,7 +70,7 @@ def test_thresholds_that_are_off_are_not_looked_at() -> None:
 
 def test_figures() -> None:
     assert avg_logprob((-1.0, -2.0)) == -1.5
-    assert (avg_logprob(()), compression_ratio(b"")) == (0.0, 0.0)
+    assert (avg_logprob(()), compression_ratio("")) == (0.0, 0.0)
     assert compression_ratio(TEXTS[1]) < 1.1 < 2.4 < compression_ratio(TEXTS[2])
 
 

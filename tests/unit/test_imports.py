@@ -37,7 +37,7 @@ ALLOWED = {
     "drafters": MODEL | {"targets", "config"},
     "reference": MODEL | {"targets"},
     "engine": ENGINE - {"reference"},
-    "fallback": {"types", "engine"},
+    "fallback": {"types", "engine", "text"},
     "timing": {"types", "targets", "text"},
     "transcribe": ENGINE | {"engine", "audio", "text", "config", "fallback", "timing"},
     "output": {"types", "text", "transcribe"},
